@@ -21,6 +21,7 @@ import argparse
 import statistics
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,11 +32,10 @@ from common import save, show
 from dictionary import K, T, planted, quality
 from tithe import build_coreset
 from tithe.core.data import Block, Coreset
-from tithe.dictionary import KSVD, ImageDenoiser
+from tithe.dictionary import KSVD, ImageDenoiser, Reference
 from tithe.dictionary.noise import psnr
 from tithe.dictionary.patches import PatchSource
-from tithe.dictionary.pictures import as_colours
-from tithe.objectives import DictionaryObjective
+from tithe.dictionary.pictures import as_colors
 
 Image.MAX_IMAGE_PIXELS = None
 NUMBERS = [585, 1170, 2340, 4690, 9375, 18_750, 37_500, 75_000, 150_000, 300_000, 500_000, 1_000_000]
@@ -166,22 +166,32 @@ def noise(path: Path, runs: int, crop: int | None, sigma: float = 50.0) -> dict[
     return results
 
 
+PLAIN = Reference("constant")
+INCLUDED = Reference("constant", beta=0.0, include=True)  # as published
+
+
 def patch_source(path: Path, *, colours: bool, max_patches: int) -> PatchSource:
     """Patches of a grid of the picture, with their means; stacked colours if wanted. At most about ``max_patches``."""
     image = np.asarray(Image.open(path).convert("RGB" if colours else "L"))
     step = PATCH_SIDE
     fewer = max(1, int(np.ceil((image.shape[0] // step) * (image.shape[1] // step) / max_patches)))
     image = image[: image.shape[0] // fewer] if fewer > 1 else image
-    return PatchSource(image, patch_size=PATCH_SIDE, step=step, centred=False, stacked=colours)
+    return PatchSource(image, patch_size=PATCH_SIDE, step=step, centered=False, stacked=colours)
 
 
-def learned(rows: Block, size: int | None, iterations: int, seed: int, **options: Any) -> KSVD:
-    """Plain K-SVD on a coreset of the patches, with the reference among the atoms where ``include_reference``."""
-    construction = options.pop("construction", "sensitivity")
-    goal = DictionaryObjective(n_components=PATCH_ATOMS, n_nonzero_coefs=PATCH_NONZERO, **options)
-    model = KSVD(
-        PATCH_ATOMS, n_nonzero_coefs=PATCH_NONZERO, max_iter=iterations, variant="plain", random_state=seed, **options
-    )
+def learned(
+    rows: Block,
+    size: int | None,
+    iterations: int,
+    seed: int,
+    *,
+    reference: Reference = PLAIN,
+    construction: str = "sensitivity",
+) -> KSVD:
+    """Plain K-SVD on a coreset of the patches, with the reference among the atoms if it is to be included."""
+    goal = reference.objective(n_components=PATCH_ATOMS, n_nonzero_coefs=PATCH_NONZERO)
+    options: dict[str, Any] = {"n_nonzero_coefs": PATCH_NONZERO, "max_iter": iterations, "random_state": seed}
+    model = KSVD(PATCH_ATOMS, variant="plain", reference=reference, **options)
     if size is None:
         return model.fit(rows.X)
     few: Coreset = build_coreset(
@@ -190,17 +200,14 @@ def learned(rows: Block, size: int | None, iterations: int, seed: int, **options
     return model.fit_drawn(few)
 
 
-INCLUDED = {"reference": "constant", "include_reference": True, "beta": 0.0}  # as published
-
-
 def prepared(path: Path, colours: bool, arguments: argparse.Namespace) -> tuple[Block, dict[str, Any]]:
     """All patches, and what a dictionary of all of them costs and takes."""
     source = patch_source(path, colours=colours, max_patches=arguments.max_patches)
     rows = source.sample(source.n_rows, rng=np.random.default_rng(0))
     if colours:  # red, green and blue, of which the constant is grey
         planes = np.moveaxis(rows.X.reshape(len(rows), 3, -1), 1, 2)
-        rows = Block(X=np.ascontiguousarray(np.moveaxis(as_colours(planes), 2, 1)).reshape(len(rows), -1))
-    every, seconds = cpu(lambda: learned(rows, None, arguments.iterations, 0, **INCLUDED))
+        rows = Block(X=np.ascontiguousarray(np.moveaxis(as_colors(planes), 2, 1)).reshape(len(rows), -1))
+    every, seconds = cpu(lambda: learned(rows, None, arguments.iterations, 0, reference=INCLUDED))
     about = {"picture": path.name, "colours": colours, "patches": len(rows), "d": rows.n_features}
     return rows, about | {"error_all": -every.score(rows.X), "seconds_all": seconds}
 
@@ -209,9 +216,9 @@ def references(folder: Path, names: list[str], arguments: argparse.Namespace) ->
     """Figure 5: the error by the number of vectors of D0, kept among the atoms or not."""
     ways: dict[str, dict[str, Any]] = {"uniform": {"construction": "uniform"}}
     for count in (0, 1, 2, 5, 10, 20):
-        options = {"reference": "singular", "n_reference": count} if count else {"reference": "constant"}
-        ways[f"{count}"] = options | {"include_reference": True, "beta": 0.0}
-        ways[f"{count}, left out"] = options
+        reference = Reference("singular", count) if count else PLAIN
+        ways[f"{count}"] = {"reference": replace(reference, beta=0.0, include=True)}
+        ways[f"{count}, left out"] = {"reference": reference}
     results = []
     for name in names:
         for colours in arguments.colours:
@@ -238,7 +245,7 @@ def uniform(folder: Path, names: list[str], arguments: argparse.Namespace) -> li
             for size in arguments.patch_sizes:
                 row: dict[str, Any] = {**about, "size": size, "seeds": arguments.seeds}
                 for way in ("sensitivity", "uniform"):
-                    options = INCLUDED | {"construction": way}
+                    options = {"reference": INCLUDED, "construction": way}
                     more = 3 * arguments.iterations
                     runs = [
                         cpu(lambda s=s, rows=rows, m=size, o=options, more=more: learned(rows, m, more, s, **o))

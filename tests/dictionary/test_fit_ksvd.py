@@ -23,13 +23,13 @@ def signals(tmp_path) -> np.ndarray:
 def test_a_dictionary_from_a_file_and_codes(signals, tmp_path, capsys) -> None:
     out, file = tmp_path / "result", tmp_path / "signals.npy"
     options = ["-k", 6, "--n-nonzero-coefs", 2, "-m", 500, "--max-iter", 5, "--refine-iter", 1]
-    options += ["--reference", "singular", "--n-reference", 2, "--include-reference", "--beta", 0]
+    options += ["--reference", "singular", "--variant", "plain"]
     assert run("fit", "ksvd", file, *options, "-o", out) == 0
     printed = capsys.readouterr().out
     assert "mean squared error" in printed and "atoms" in printed.lower()
     results = json.loads((out / "results.json").read_text())
     assert results["certificate"]["quantity"] == "mse" and results["held_out"]["scores"]["mse"] > 0.0
-    assert len(results["atoms"]) == 6 and results["parameters"]["beta"] == 0.0
+    assert len(results["atoms"]) == 6 and results["parameters"]["reference"] == "singular"
     model = load_model(out / "model.skops")
     assert model.coreset_size == 500 and "atoms" in (out / "report.html").read_text().lower()
     assert run("predict", out / "model.skops", file, "-o", tmp_path / "codes.parquet") == 0
@@ -43,7 +43,8 @@ def test_a_plan_and_parameters_that_contradict(signals, tmp_path, capsys) -> Non
     file = tmp_path / "signals.npy"
     assert run("fit", "ksvd", file, "-o", tmp_path / "none", "--dry-run") == 0
     assert "5,000" in capsys.readouterr().out and not (tmp_path / "none").exists()
-    assert run("fit", "ksvd", file, "--beta", 0, "-o", tmp_path / "none") == 2
+    options = ["--objective", "dictionary", "--beta", 0, "-m", 300]
+    assert run("build", file, *options, "-o", tmp_path / "none.parquet") == 2
     assert "--include-reference" in capsys.readouterr().err
 
 

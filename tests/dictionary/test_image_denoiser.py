@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from sklearn.base import clone
+from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from tithe import load_model, save_model
 from tithe.core.parallel import limit_threads
@@ -174,6 +175,31 @@ def test_polish_sees_more_patches(clean, monkeypatch) -> None:
         np.testing.assert_array_equal(one.components_, other.components_)
     monkeypatch.setattr(module, "_REFINE_PATCHES", 400)  # no more than were kept
     np.testing.assert_array_equal(rough.components_, denoiser(25.0, coreset_size=500).fit(noisy).components_)
+
+
+PICTURES_ONLY = {
+    "check_n_features_in": "a picture has no columns",
+    "check_n_features_in_after_fitting": "a picture has no columns",
+    "check_estimators_dtypes": "the type of a pixel says which value is white: other types are refused",
+    "check_dtype_object": "the type of a pixel says which value is white: other types are refused",
+    "check_complex_data": "it is refused, in words about pictures",
+    "check_estimators_empty_data_messages": "it is refused, in words about pictures",
+    "check_fit2d_1sample": "it is refused, in words about pictures",
+    "check_fit2d_1feature": "it is refused, in words about pictures",
+}
+
+
+@parametrize_with_checks(
+    [
+        ImageDenoiser(
+            0.5, patch_size=2, n_components=3, coreset_size=50, max_iter=1, refine_iter=0, n_nonzero_coefs=2,
+            random_state=0,
+        )
+    ],
+    expected_failed_checks=lambda _: PICTURES_ONLY,
+)  # fmt: skip
+def test_scikit_learn_checks_with_rows_as_a_picture(estimator, check) -> None:
+    check(estimator)
 
 
 def test_conventions(clean, tmp_path) -> None:

@@ -24,7 +24,7 @@ def brute_force(plane: np.ndarray, side: int, step: int = 1) -> np.ndarray:
 @pytest.mark.parametrize("step", [1, 2, 3, 5])
 def test_a_source_gives_all_patches_in_order(rng, step) -> None:
     image = rng.integers(0, 256, size=(23, 31), dtype=np.uint8)
-    source = PatchSource(image, patch_size=5, step=step, centred=False)
+    source = PatchSource(image, patch_size=5, step=step, centered=False)
     rows = concat([task() for task in source.tasks()])
     np.testing.assert_array_equal(rows.X, brute_force(image, 5, step))
     np.testing.assert_array_equal(rows.row_ids(), np.arange(source.n_rows))
@@ -87,7 +87,7 @@ def test_patches_put_back_cover_each_pixel_as_often_as_counted(rng) -> None:
     results = []
     for threads in (1, 2, 5):
         with limit_threads(threads):
-            X, energy = cut_patches(plane, top, left, 8, centred=False)
+            X, energy = cut_patches(plane, top, left, 8, centered=False)
             total = np.zeros(plane.shape)
             add_patches(X, tops, lefts, 8, total)
             results.append(total)

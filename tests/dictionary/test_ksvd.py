@@ -69,7 +69,7 @@ def test_polish_makes_the_atoms_of_a_coreset_sharp() -> None:
         KSVD(20, coreset_size=1500, refine_iter="auto").fit(X)
 
 
-@pytest.mark.parametrize("options", [{}, {"exact_update": True}, {"center": "global"}, {"center": "row"}, {"tol": 0.1}])
+@pytest.mark.parametrize("options", [{}, {"variant": "exact"}, {"center": "global"}, {"center": "row"}, {"tol": 0.1}])
 def test_weights_equal_repeated_rows(options) -> None:
     X, _ = planted(400, d=10, k=12, most=2, noise=0.05)
     weight = np.random.default_rng(1).integers(0, 4, len(X))
@@ -169,7 +169,7 @@ def test_float32_all_the_way() -> None:
     assert distance(atoms, model.components_) < 0.03
 
 
-@pytest.mark.parametrize("options", [{"n_nonzero_coefs": 3}, {"tol": 0.5}, {"coding": "lasso", "alpha": 0.1}])
+@pytest.mark.parametrize("options", [{"n_nonzero_coefs": 3}, {"tol": 0.5}, {"alpha": 0.1}])
 def test_the_curve_is_the_true_error_and_the_best_is_kept(options) -> None:
     X, _ = planted(2000, noise=0.3)
     model = KSVD(30, max_iter=12, random_state=0, **options).fit(X)
@@ -213,11 +213,9 @@ def test_what_dictionaries_are_compared_by() -> None:
         ({"n_nonzero_coefs": 4, "n_components": 3}, "3 atoms"),
         ({"tol": -1.0}, "tol"),
         ({"tol": np.nan}, "tol"),
-        ({"coding": "lasso", "alpha": None}, "alpha"),
+        ({"alpha": -1.0}, "alpha"),
         ({"max_iter": 0}, "max_iter"),
         ({"center": "median"}, "center"),
-        ({"coding": "lars"}, "coding"),
-        ({"initial": "random"}, "initial"),
         ({"initial": np.ones((3, 6))}, "initial has shape"),
         ({"initial": np.zeros((6, 6))}, "rows of zeros"),
         ({"positive": True, "center": "global"}, "center='none'"),

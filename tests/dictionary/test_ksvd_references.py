@@ -5,9 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from planted_rows import planted
+from sklearn.base import clone
 
+from tithe import load_model, save_model
 from tithe.core.seeding import rng_for
-from tithe.dictionary import KSVD
+from tithe.dictionary import KSVD, Reference
 from tithe.dictionary.atom_kernels import users_of
 from tithe.dictionary.solver import REFINING, VARIANTS, Coding, data_atoms, exchange, learn_dictionary, replace_idle
 
@@ -41,9 +43,7 @@ def test_plain_variant_is_the_textbook_method() -> None:
     start = data_atoms(X, 10, np.random.default_rng(3))
     want = textbook(X, start.copy(), 2, 3, np.random.default_rng(5))
     rng = np.random.default_rng(5)
-    learned = learn_dictionary(
-        X, None, start, Coding(n_nonzero=2), max_iter=3, rng=rng, exact=True, variant=VARIANTS["plain"]
-    )
+    learned = learn_dictionary(X, None, start, Coding(n_nonzero=2), max_iter=3, rng=rng, variant=VARIANTS["textbook"])
     assert learned.best_number == 3
     np.testing.assert_allclose(np.abs((want * learned.atoms).sum(axis=1)), 1.0, rtol=1e-9)
 
@@ -84,32 +84,25 @@ def test_the_best_of_several_searches_is_kept() -> None:
         model.set_params(initial="dct").fit(X)
 
 
-REFERENCES = {
-    "constant": {},
-    "mean_line": {},
-    "mean_point": {},
-    "singular": {"n_reference": 4},
-    "ksvd": {"n_reference": 3},
-    "projective": {"n_reference": 2},
-}
+SIZES = {"constant": None, "mean_line": None, "mean_point": None, "singular": 4, "ksvd": 3, "projective": 2}
 
 
-@pytest.mark.parametrize("reference", REFERENCES)
-def test_a_reference_stays_among_the_atoms(reference: str) -> None:
+@pytest.mark.parametrize("kind", SIZES)
+def test_a_reference_stays_among_the_atoms(kind: str) -> None:
     """Its vectors are the first atoms, bit for bit, whatever is updated, exchanged, replaced or refined."""
     X, _ = planted(1500, d=10, k=14, most=2)
     X += 0.3
-    options = {"reference": reference, "include_reference": True, "beta": 0.0, **REFERENCES[reference]}
-    model = KSVD(14, n_nonzero_coefs=2, max_iter=10, coreset_size=600, random_state=0, **options).fit(X)
+    reference = Reference(kind, SIZES[kind], beta=0.0, include=True)
+    model = KSVD(14, n_nonzero_coefs=2, max_iter=10, coreset_size=600, reference=reference, random_state=0).fit(X)
     objective = model._objective()
     atoms = objective.reference_atoms(model.coreset_.pilot)
     count = objective.n_included(10)
-    assert len(atoms) == count == {"singular": 4, "ksvd": 3, "projective": 4}.get(reference, 1)
+    assert len(atoms) == count == {"singular": 4, "ksvd": 3, "projective": 4}.get(kind, 1)
     signs = np.sign((atoms * model.components_[:count]).sum(axis=1))
     np.testing.assert_array_equal(model.components_[:count], signs[:, None] * atoms)
     model.refine(X, n_iter=2)
     np.testing.assert_array_equal(model.components_[:count], signs[:, None] * atoms)
-    if reference != "mean_point":  # whose error is that of a point, not of a line
+    if kind != "mean_point":  # whose error is that of a point, not of a line
         alone = Coding(n_nonzero=2)(X, atoms)[2]
         errors = ((X - model.reconstruct(X)) ** 2).sum(axis=1)
         assert (errors <= alone * (1.0 + 1e-9) + 1e-20).all()
@@ -149,12 +142,15 @@ def test_fixed_atoms_are_neither_replaced_nor_split() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"beta": 0.0}, "beta=0 needs include_reference=True"),
-        ({"n_reference": 2}, "is one vector"),
-        ({"include_reference": True, "reference": "ksvd"}, "leaves no atom to learn"),
-        ({"include_reference": True, "reference": "projective", "n_reference": 6}, "more than n_components=5"),
-        ({"include_reference": True, "reference": "singular", "positive": True}, "negative entries"),
-        ({"include_reference": True, "coding": "lasso"}, "coding='omp'"),
+        ({"reference": Reference(beta=0.0)}, "include=True"),
+        ({"reference": Reference(size=2)}, "size of a Reference"),
+        ({"reference": Reference("ksvd", include=True)}, "leaves no atom to learn"),
+        ({"reference": Reference("projective", 6, include=True)}, "more than n_components=5"),
+        ({"reference": Reference("singular", include=True), "positive": True}, "negative entries"),
+        ({"reference": Reference(include=True), "alpha": 1.0}, "alpha"),
+        ({"reference": Reference("best")}, "reference"),
+        ({"reference": Reference(beta=2.0)}, "beta"),
+        ({"reference": "best"}, "reference"),
         ({"variant": "best"}, "variant"),
         ({"n_init": 0}, "n_init"),
     ],
@@ -162,6 +158,19 @@ def test_fixed_atoms_are_neither_replaced_nor_split() -> None:
 def test_parameters_that_contradict(options, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         KSVD(5, **options).fit(np.random.default_rng(0).normal(size=(40, 6)))
+
+
+def test_a_name_stands_for_the_reference_of_this_kind(tmp_path) -> None:
+    X, _ = planted(800, d=8, k=10, most=2)
+    model = KSVD(10, n_nonzero_coefs=2, max_iter=2, coreset_size=200, reference="mean_line", random_state=0).fit(X)
+    same = clone(model).set_params(reference=Reference("mean_line")).fit(X)
+    np.testing.assert_array_equal(model.components_, same.components_)
+    other = clone(same).set_params(reference=Reference("singular", 2, beta=0.0, include=True)).fit(X)
+    assert clone(other).get_params() == other.get_params() and not np.allclose(other.components_, same.components_)
+    save_model(other, tmp_path / "model")
+    loaded = load_model(tmp_path / "model")
+    assert loaded.reference == other.reference
+    np.testing.assert_array_equal(loaded.transform(X), other.transform(X))
 
 
 def test_certificates_of_a_fit() -> None:

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from tithe.core.errors import FileFormatError
-from tithe.dictionary import pictures as deep
+from tithe.dictionary import pictures
 from tithe.dictionary.pictures import Picture, read_picture, write_picture
 
 HEAD = b"\x89PNG\r\n\x1a\n"
@@ -60,7 +60,7 @@ def colours(rng) -> np.ndarray:
 @pytest.mark.parametrize("ending", [".png", ".tif"])
 @pytest.mark.parametrize("channels", [1, 2, 3, 4])
 def test_16_bits_come_back_as_they_were(colours, tmp_path, monkeypatch, ending, channels) -> None:
-    monkeypatch.setattr(deep, "_STRIPE_BYTES", 400)  # several stripes
+    monkeypatch.setattr(pictures, "_STRIP_BYTES", 400)  # several strips of a TIFF
     pixels = colours[..., 0] if channels < 3 else colours[..., :3]
     alpha = colours[..., 3] if channels in (2, 4) else None
     profile = b"what the colours mean"

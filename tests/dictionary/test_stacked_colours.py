@@ -7,9 +7,9 @@ import pytest
 
 from tithe import load_model, save_model
 from tithe.core.data import concat
-from tithe.dictionary import ImageDenoiser
+from tithe.dictionary import ImageDenoiser, Reference
 from tithe.dictionary.patches import PatchSource
-from tithe.dictionary.pictures import as_colours, atoms_picture
+from tithe.dictionary.pictures import as_colors, atoms_picture
 from tithe.dictionary.solver import stacked_cosines
 
 
@@ -30,7 +30,7 @@ def test_rows_of_stacked_colours() -> None:
     source = PatchSource(image, patch_size=4, stacked=True)
     assert (source.n_rows, source.n_features) == (11 * 8, 48)
     rows = concat([task() for task in source.tasks(leaf_rows=30)])
-    colours = as_colours(np.moveaxis(rows.X.reshape(-1, 3, 16).astype(float), 1, 2))
+    colours = as_colors(np.moveaxis(rows.X.reshape(-1, 3, 16).astype(float), 1, 2))
     want = np.array([image[y : y + 4, x : x + 4].reshape(16, 3) for y in range(11) for x in range(8)], float)
     want -= want.mean(axis=1, keepdims=True)
     np.testing.assert_allclose(colours, want, atol=1e-3)
@@ -71,7 +71,7 @@ def test_averages_of_stacked_patches(picture) -> None:
             patch = noisy[y : y + 6, x : x + 6].reshape(1, 6, 6, 3)
             rows = PatchSource(patch[0], patch_size=6, stacked=True).sample(1, rng=rng).X
             rest = rows - model.learner_.reconstruct(rows)
-            total[y : y + 6, x : x + 6] += patch[0] - as_colours(np.moveaxis(rest.reshape(3, 6, 6), 0, 2))
+            total[y : y + 6, x : x + 6] += patch[0] - as_colors(np.moveaxis(rest.reshape(3, 6, 6), 0, 2))
             count[y : y + 6, x : x + 6] += 1
     weight = 30.0 / 20.0
     np.testing.assert_allclose(model.denoise(noisy), (weight * noisy + total) / (weight + count), atol=2e-3)
@@ -86,13 +86,13 @@ def test_cosines_of_stacked_planes() -> None:
 
 def test_parameters_of_the_draw_and_the_search(picture) -> None:
     noisy = picture[..., 0] + 20 * np.random.default_rng(1).normal(size=picture.shape[:2])
-    options = {"reference": "singular", "n_reference": 3, "beta": 0.0, "include_reference": True}
-    model = denoiser(**options, variant="plain", initial="data", n_init=2).fit(noisy)
+    reference = Reference("singular", 3, beta=0.0, include=True)
+    model = denoiser(reference=reference, variant="plain", initial="data").fit(noisy)
     learner = model.learner_
-    assert (learner.variant, learner.n_init, learner.beta) == ("plain", 2, 0.0) and learner.certificate_ is None
+    assert (learner.variant, learner.reference.beta) == ("plain", 0.0) and learner.certificate_ is None
     vectors = model.coreset_.pilot.reshape(3, 36)
     np.testing.assert_allclose(np.abs((vectors * model.components_[:3]).sum(axis=1)), 1.0, rtol=1e-5)
-    with pytest.raises(ValueError, match="include_reference"):
-        denoiser(beta=0.0).fit(noisy)
+    with pytest.raises(ValueError, match="include=True"):
+        denoiser(reference=Reference(beta=0.0)).fit(noisy)
     with pytest.raises(ValueError, match="colours"):
         denoiser(colours="both").fit(noisy)

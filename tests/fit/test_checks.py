@@ -16,7 +16,7 @@ from tithe import (
     CoresetPoissonRegressor,
     CoresetRidge,
 )
-from tithe.dictionary import KSVD
+from tithe.dictionary import KSVD, Reference
 from tithe.odm import (
     IncrementalODMClassifier,
     LinearODMClassifier,
@@ -129,11 +129,11 @@ def test_scikit_learn_checks_with_few_rows_kept_by_more_learners(estimator, chec
         SemiSupervisedODMClassifier(unlabeled="none"),
         LinearODMClassifier(intercept_scaling=float("inf")),
         ODMClassifier(kernel="linear"),
-        KSVD(center="global", exact_update=True),
+        KSVD(center="global", variant="exact"),
         KSVD(center="row"),
-        KSVD(coding="lasso"),
+        KSVD(alpha=1.0),
         KSVD(positive=True),
-        KSVD(3, include_reference=True, beta=0.0, variant="plain", n_init=2),
+        KSVD(3, reference=Reference(beta=0.0, include=True), variant="plain", n_init=2),
         PACO(8, kernel="symmetric", half_life=100.0),
         CoresetEstimator(LogisticRegression()),
     ]

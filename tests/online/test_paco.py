@@ -52,13 +52,11 @@ def test_the_scale_of_the_present_centres_follows_a_curve_and_keeps_round_cluste
     assert loss["centers"] < 0.85 * loss["clusters"]
 
 
-def test_the_preset_of_the_package_takes_the_steps_of_the_package() -> None:
+def test_the_default_takes_the_steps_it_names() -> None:
     X, options = blobs(60, 2), {"n_samples": 20, "random_state": 0}
-    package = PACO(4, preset="package", **options).partial_fit(X)
-    assert same(package, PACO(4, preset="package", kernel="paper", **options).partial_fit(X))
-    assert not same(package, PACO(4, preset="package", kernel="birth_death", **options).partial_fit(X))
-    practical = PACO(4, **options).partial_fit(X)
-    assert same(practical, PACO(4, kernel="birth_death", **options).partial_fit(X))
+    default = PACO(4, **options).partial_fit(X)
+    assert same(default, PACO(4, kernel="birth_death", **options).partial_fit(X))
+    assert not same(default, PACO(4, kernel="paper", **options).partial_fit(X))
 
 
 def test_units_make_no_difference() -> None:
@@ -390,6 +388,6 @@ def test_presets_are_as_warm_as_they_say() -> None:
     X = blobs(200, 3)
     loss = {
         preset: PACO(6, preset=preset, n_samples=100, random_state=0).partial_fit(X).history_["loss"][50:].mean()
-        for preset in ("practical", "package", "theory")
+        for preset in ("practical", "theory")
     }
     assert loss["practical"] < 1.3 * 2.0 and loss["theory"] > 2.0 * loss["practical"]

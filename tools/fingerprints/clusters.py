@@ -87,7 +87,7 @@ def single(folder: Path) -> dict[str, Any]:
 @item("paco/presets")
 def presets(folder: Path) -> dict[str, Any]:
     X, parts = data.clouds(300), {}
-    for preset in ("practical", "theory", "package"):
+    for preset in ("practical", "theory"):
         for key, value in fitted(PACO(8, preset=preset, random_state=1).partial_fit(X), X[:50]).items():
             parts[f"{preset}_{key}"] = value
     return parts

@@ -57,7 +57,7 @@ COMMANDS: dict[str, list[str]] = {
     "fit-other": ["fit", "sklearn.tree.DecisionTreeClassifier", *LABEL, "-m", "200", *OUT],
     "fit-npz": ["fit", "logistic", "rows.npz", "--target", "y", "-m", "200", *OUT],
     "fit-coreset": ["fit", "kmeans", "coreset.parquet", "-k", "3", *OUT],
-    "fit-semi": [
+    "fit-semi": ["fit", "odm-semi", "few.csv", "--target", "label", "--links", "links.csv", "--scale", "none", *OUT],
         "fit",
         "odm",
         "few.csv",
@@ -70,9 +70,9 @@ COMMANDS: dict[str, list[str]] = {
         "none",
         *OUT,
     ],
-    "cluster-online": ["cluster", *CSV, "--online", "--half-life", "500", *OUT],
-    "cluster-many-centers": ["cluster", "rows.parquet", "--online", "--many-centers", "--seed", "2", *OUT],
-    "cluster-odm": ["cluster", "few.csv", "--exclude", "label", "--odm", "--links", "links.csv", *OUT],
+    "cluster-online": ["online", *CSV, "--half-life", "500", *OUT],
+    "cluster-many-centers": ["online", "rows.parquet", "--many-centers", "--seed", "2", *OUT],
+    "cluster-odm": ["fit", "odm-clustering", "few.csv", "--exclude", "label", "--links", "links.csv", *OUT],
     "choose-k": ["choose-k", *CSV, "-m", "300", "--max-clusters", "6", "-o", "out.json"],
     "choose-k-penalty": ["choose-k", "rows.parquet", "--penalty", "100", "--max-clusters", "6", "-o", "out.json"],
     "compare": ["compare", *LABEL, "--objective", "logistic", "--sizes", "50,10%", "--repeats", "2", *OUT],
@@ -270,6 +270,6 @@ def stream_resumed(folder: Path) -> dict[str, Any]:
 @item("command/cluster-resume")
 def cluster_resumed(folder: Path) -> dict[str, Any]:
     known = inputs()
-    first = run("cluster", *CSV, "--online", *OUT)
-    again = run("cluster", "more.csv", "--exclude", "w", "--online", "--resume", *OUT)
+    first = run("online", *CSV, *OUT)
+    again = run("online", "more.csv", "--exclude", "w", "--resume", *OUT)
     return {"exits": [first, again]} | written(known)

@@ -8,7 +8,7 @@ from typing import Any
 from fingerprints import data
 from fingerprints.models import fitted, in_batches, saved
 from fingerprints.table import item
-from tithe.dictionary import KSVD, ImageDenoiser
+from tithe.dictionary import KSVD, ImageDenoiser, Reference
 
 SMALL: dict[str, Any] = {"n_nonzero_coefs": 2, "max_iter": 5, "random_state": 0}
 CHOICES: dict[str, dict[str, Any]] = {
@@ -16,17 +16,11 @@ CHOICES: dict[str, dict[str, Any]] = {
     "uniform": {"coreset_size": 200, "construction": "uniform"},
     "refined": {"coreset_size": 200, "refine_iter": 2},
     "mean_line": {"coreset_size": 200, "reference": "mean_line"},
-    "singular": {
-        "coreset_size": 200,
-        "reference": "singular",
-        "n_reference": 2,
-        "beta": 0.0,
-        "include_reference": True,
-    },
+    "singular": {"coreset_size": 200, "reference": Reference("singular", 2, beta=0.0, include=True)},
     "tol": {"n_nonzero_coefs": None, "tol": 0.05},
-    "lasso": {"coding": "lasso", "alpha": 0.1},
+    "lasso": {"alpha": 0.1},
     "positive": {"positive": True},
-    "exact": {"exact_update": True},
+    "exact": {"variant": "exact"},
     "plain": {"variant": "plain"},
     "centered": {"center": "row"},
     "two_starts": {"n_init": 2},

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from contextlib import suppress
+from copy import copy
 from typing import Any, ClassVar, Self
 
 import numpy as np
+from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
 from tithe.certify import Certificate
@@ -22,10 +24,10 @@ from tithe.core.params import (
 )
 from tithe.core.progress import Progress, timed
 from tithe.core.seeding import as_seed, rng_for
-from tithe.core.state_checks import Flag, Floats, Instance, Number, Parts, Storable, check_fields, copy_with, expect
+from tithe.core.state_checks import Flag, Floats, Instance, Integer, Number, Parts, Storable, check_fields, expect
 from tithe.dictionary.ksvd import KSVD
 from tithe.dictionary.noise import ClippedNoise, data_range, estimate_sigma, find_clipping
-from tithe.dictionary.objective import DictionaryObjective
+from tithe.dictionary.objective import REFERENCE, DictionaryObjective, Reference, ReferenceKind
 from tithe.dictionary.patches import Coder, PatchSource, averaged, check_mask, filled
 from tithe.dictionary.pictures import Planes, as_pixels
 from tithe.dictionary.solver import cosine_atoms, stacked_cosines
@@ -33,114 +35,14 @@ from tithe.fit.bases import BaseEstimator
 from tithe.fit.fitted import FLOATS
 from tithe.reduce.build import build_coreset
 
-_MAX_SIGMA = 1e15  # the largest value of a pixel
-
-
-class ImageChecks(Storable):
-    """Refuses parameters and states that no fit could have."""
-
-    sigma: float | None
-    patch_size: int
-    colours: str
-    n_components: int
-    n_nonzero_coefs: int
-    learner_: KSVD
-    _objective: Callable[[], Any]
-    _n_patches: Callable[[], int | float | None]
-
-    _constraints: ClassVar[dict[str, Constraint]] = {
-        "sigma": OneOf(None) | RealNumber(least=0.0),
-        "gain": RealNumber(above=0.0),
-        "data_range": OneOf(None) | RealNumber(above=0.0),
-        "patch_size": WholeNumber(least=2),
-        "colours": OneOf("planes", "stacked"),
-        "n_init": WholeNumber(least=1),
-        "n_components": WholeNumber(least=1),
-        "coreset_size": OneOf("auto", None) | CORESET_SIZE,
-        "step": WholeNumber(least=1),
-        "n_nonzero_coefs": WholeNumber(least=1),
-        "max_iter": WholeNumber(least=1),
-        "refine_iter": WholeNumber(),
-        "clipped": OneOf("auto") | Boolean(),
-    }
-
-    def _check(self) -> None:
-        check_params(self, self._constraints)
-        self._objective()
-        if self.sigma is not None and self.sigma > _MAX_SIGMA:
-            raise ValueError(f"sigma={self.sigma:g} is more than {_MAX_SIGMA:g}: rescale the picture.")
-        d = self.patch_size**2
-        if self.n_nonzero_coefs > d:
-            raise ValueError(
-                f"n_nonzero_coefs={self.n_nonzero_coefs} is more than the {d} pixels of a patch: ask for fewer."
-            )
-        size = self._n_patches()
-        if size is not None and 1 <= size < self.n_components:
-            raise ValueError(
-                f"coreset_size={size} patches are fewer than n_components={self.n_components} atoms: keep ten for each."
-            )
-
-    def _check_state(self) -> None:
-        if not any(name in self.__dict__ for name in ("components_", "learner_", "sigma_", "clipped_", "coreset_")):
-            return
-        self._check()
-        atoms = Floats(int(self.n_components), "d", dtypes=FLOATS)
-        known = {"components_": atoms, "sigma_": Number(least=0.0), "clipped_": Parts(Flag(), Flag())}
-        d = check_fields(self, known)["d"]
-        pixels = int(self.patch_size) ** 2
-        expect(d == pixels or (self.colours == "stacked" and d == 3 * pixels), "atoms have another size than patches")
-        parts = {"learner_": Instance(KSVD), "seconds_": Instance(dict), "coreset_": Instance(Coreset)}
-        check_fields(self, parts, optional=("coreset_",))
-        expect(vars(self.learner_).get("n_features_in_") == d, "the learner has atoms of another size")
-
-
-class InpaintingMixin:
-    """The methods of `ImageDenoiser` for pictures with missing pixels."""
-
-    components_: Array
-    sigma_: float
-    patch_size: int
-    colours: str
-    n_nonzero_coefs: int
-    gain: float
-    fit: Callable[..., Self]
-
-    def inpaint(self, image: Any, mask: Any) -> Array:
-        """The picture with its missing pixels filled in: of the same shape and type, with the known pixels unchanged.
-
-        Patches are coded by their known pixels, with at most ``n_nonzero_coefs`` atoms, and averaged. Large holes are
-        filled from their edges inwards.
-
-        Parameters
-        ----------
-        image : array (h, w) or (h, w, 3)
-            Missing pixels may hold anything.
-        mask : array (h, w) of bool
-            True where a pixel is missing.
-        """
-        check_is_fitted(self)
-        return self._filled_in(image, mask, self.components_, self.sigma_)
-
-    def fit_inpaint(self, image: Any, mask: Any) -> Array:
-        """`fit` and `inpaint` of one picture."""
-        return self.fit(image, mask=mask).inpaint(image, mask)
-
-    def _filled_in(self, image: Any, mask: Any, atoms: Array, sigma: float) -> Array:
-        if self.colours == "stacked":
-            raise ValueError("Missing pixels are filled in plane by plane: set colours='planes'.")
-        image, known = check_mask(image, mask)
-        PatchSource(image, patch_size=self.patch_size)  # checks picture and size
-        side = self.patch_size
-        return filled(image, known, atoms.astype(np.float32), side, self.n_nonzero_coefs, (self.gain * sigma) ** 2)
-
-
 _AUTO_PATCHES = 10_000
 _REFINE_PATCHES = 50_000  # patches that atoms are refined on
 _MAX_CUT_PATCHES = 1_000_000  # patches that are cut to find them
 _PIXEL_WEIGHT = 30.0  # lambda times sigma, for pixels up to 255
+_MAX_SIGMA = 1e15  # the largest value of a pixel
 
 
-class ImageDenoiser(InpaintingMixin, ImageChecks, BaseEstimator):
+class ImageDenoiser(Storable, BaseEstimator):
     """Denoising by sparse codes of all overlapping patches, in atoms learned from a coreset of the patches.
 
     The model: a picture y (h, w) or (h, w, 3) is white noise of standard deviation sigma added to a picture whose
@@ -154,8 +56,7 @@ class ImageDenoiser(InpaintingMixin, ImageChecks, BaseEstimator):
     pixel. Colours are transformed into three planes by an orthonormal matrix (`Planes`), which share the dictionary, or
     are one patch. Patches are cut stripe by stripe and are never all in memory.
 
-    The estimator takes pictures, not rows of a table, so scikit-learn's checks of estimators do not apply.
-    ``get_params``, ``set_params`` and ``clone`` work as usual.
+    The estimator takes a picture, not the rows of a table. ``get_params``, ``set_params`` and ``clone`` work as usual.
 
     Parameters
     ----------
@@ -184,12 +85,12 @@ class ImageDenoiser(InpaintingMixin, ImageChecks, BaseEstimator):
         noise it contains.
     construction, engine
         See `build_coreset`.
-    reference, n_reference, beta, include_reference
-        What patches are drawn by: see `DictionaryObjective`. Patches are less their means, so the error at the
-        constant is the energy of a patch.
+    reference : str or Reference
+        The rough dictionary that patches are drawn by, see `KSVD`. The mean of each patch is subtracted first, so its
+        error at the constant is its energy.
     initial : {"dct", "data"} or array (k, d)
         Where K-SVD starts.
-    n_init, variant
+    variant
         See `KSVD`.
     data_range : float, optional
         The value of a white pixel. By default 255 or 65535 for integers, by their type, and 1 for floats.
@@ -207,7 +108,7 @@ class ImageDenoiser(InpaintingMixin, ImageChecks, BaseEstimator):
     clipped_ : tuple of two bools
         Whether it was cut off at black and at white.
     coreset_ : Coreset
-        The patches that were learned from. Missing in a model that was saved without rows.
+        The patches that were learned from. A model that was saved without rows has none.
     learner_ : KSVD
         The K-SVD that learned the atoms.
     n_atoms_mean_ : float
@@ -235,6 +136,22 @@ class ImageDenoiser(InpaintingMixin, ImageChecks, BaseEstimator):
     n_atoms_mean_: float
     seconds_: dict[str, float]
 
+    _constraints: ClassVar[dict[str, Constraint]] = {
+        "sigma": OneOf(None) | RealNumber(least=0.0),
+        "gain": RealNumber(above=0.0),
+        "data_range": OneOf(None) | RealNumber(above=0.0),
+        "patch_size": WholeNumber(least=2),
+        "colours": OneOf("planes", "stacked"),
+        "n_components": WholeNumber(least=1),
+        "coreset_size": OneOf("auto", None) | CORESET_SIZE,
+        "reference": REFERENCE,
+        "step": WholeNumber(least=1),
+        "n_nonzero_coefs": WholeNumber(least=1),
+        "max_iter": WholeNumber(least=1),
+        "refine_iter": WholeNumber(),
+        "clipped": OneOf("auto") | Boolean(),
+    }
+
     def __init__(
         self,
         sigma: float | None = None,
@@ -249,12 +166,8 @@ class ImageDenoiser(InpaintingMixin, ImageChecks, BaseEstimator):
         max_iter: int = 15,
         refine_iter: int = 10,
         construction: Any = "auto",
-        reference: str = "constant",
-        n_reference: int | None = None,
-        beta: float = 0.1,
-        include_reference: bool = False,
+        reference: Reference | ReferenceKind = "constant",
         initial: Any = "dct",
-        n_init: int = 1,
         variant: str = "accelerated",
         data_range: float | None = None,
         clipped: bool | str = "auto",
@@ -273,11 +186,7 @@ class ImageDenoiser(InpaintingMixin, ImageChecks, BaseEstimator):
         self.refine_iter = refine_iter
         self.construction = construction
         self.reference = reference
-        self.n_reference = n_reference
-        self.beta = beta
-        self.include_reference = include_reference
         self.initial = initial
-        self.n_init = n_init
         self.variant = variant
         self.data_range = data_range
         self.clipped = clipped
@@ -362,12 +271,8 @@ class ImageDenoiser(InpaintingMixin, ImageChecks, BaseEstimator):
         )
 
     def _objective(self) -> DictionaryObjective:
-        options = self._drawing()
-        return DictionaryObjective(n_components=self.n_components, n_nonzero_coefs=self.n_nonzero_coefs, **options)
-
-    def _drawing(self) -> dict[str, Any]:
-        """The parameters of the objective and of `KSVD` that have the same names here."""
-        return {name: getattr(self, name) for name in ("reference", "n_reference", "beta", "include_reference")}
+        reference = Reference.of(self.reference)
+        return reference.objective(n_components=self.n_components, n_nonzero_coefs=self.n_nonzero_coefs)
 
     def _refine_patches(self, source: PatchSource, rng: np.random.Generator) -> Array | None:
         """Patches to refine the atoms on; None if all were learned from, or ``refine_iter`` is 0."""
@@ -379,18 +284,16 @@ class ImageDenoiser(InpaintingMixin, ImageChecks, BaseEstimator):
         return rows if len(rows) > size else None
 
     def _learner(self, seed: int, d: int) -> KSVD:
-        noisy = self.sigma_ > 0.0
-        is_dct = isinstance(self.initial, str) and self.initial == "dct"
+        noisy, initial = self.sigma_ > 0.0, self.initial
+        if isinstance(initial, str) and initial == "dct" and d > self.patch_size**2:
+            initial = stacked_cosines(self.n_components, self.patch_size)
         return KSVD(
             self.n_components,
             n_nonzero_coefs=self._max_atoms(d) if noisy else min(self.n_nonzero_coefs, self.n_components),
             tol=self._target(d) if noisy else None,
             max_iter=self.max_iter,
-            **self._drawing(),
-            initial=stacked_cosines(self.n_components, self.patch_size)
-            if is_dct and d > self.patch_size**2
-            else self.initial,
-            n_init=self.n_init,
+            reference=self.reference,
+            initial=initial,
             variant=self.variant,
             random_state=int(rng_for(seed, "learn").integers(2**62)),
         )
@@ -427,6 +330,34 @@ class ImageDenoiser(InpaintingMixin, ImageChecks, BaseEstimator):
                 f"n_nonzero_coefs={n_atoms} is more than {limit}, the number of atoms or of pixels in a patch."
             )
         return self._recoded(Planes(image), n_atoms, 0.0, 0.0)
+
+    def inpaint(self, image: Any, mask: Any) -> Array:
+        """The picture with its missing pixels filled in: of the same shape and type, with the known pixels unchanged.
+
+        Patches are coded by their known pixels, with at most ``n_nonzero_coefs`` atoms, and averaged. Large holes are
+        filled from their edges inwards.
+
+        Parameters
+        ----------
+        image : array (h, w) or (h, w, 3)
+            Missing pixels may hold anything.
+        mask : array (h, w) of bool
+            True where a pixel is missing.
+        """
+        check_is_fitted(self)
+        return self._filled_in(image, mask, self.components_, self.sigma_)
+
+    def fit_inpaint(self, image: Any, mask: Any) -> Array:
+        """`fit` and `inpaint` of one picture."""
+        return self.fit(image, mask=mask).inpaint(image, mask)
+
+    def _filled_in(self, image: Any, mask: Any, atoms: Array, sigma: float) -> Array:
+        if self.colours == "stacked":
+            raise ValueError("Missing pixels are filled in plane by plane: set colours='planes'.")
+        image, known = check_mask(image, mask)
+        PatchSource(image, patch_size=self.patch_size)  # checks picture and size
+        side = self.patch_size
+        return filled(image, known, atoms.astype(np.float32), side, self.n_nonzero_coefs, (self.gain * sigma) ** 2)
 
     def certify(self, image: Any) -> Certificate:
         """Mean squared error of a pixel over all patches of a picture, coded by this dictionary."""
@@ -473,4 +404,41 @@ class ImageDenoiser(InpaintingMixin, ImageChecks, BaseEstimator):
         return float(d * (self.gain * self.sigma_) ** 2)
 
     def without_rows(self) -> Self:
-        return copy_with(self, {name: value for name, value in self.__dict__.items() if name != "coreset_"})
+        """A copy without the patches that were learned from."""
+        slim = copy(self)
+        with suppress(AttributeError):  # not fitted, or saved without them
+            del slim.coreset_
+        return slim
+
+    # -- checks --------------------------------------------------------------------------------
+
+    def _check(self) -> None:
+        check_params(self, self._constraints)
+        self._objective()
+        if self.sigma is not None and self.sigma > _MAX_SIGMA:
+            raise ValueError(f"sigma={self.sigma:g} is more than {_MAX_SIGMA:g}: rescale the picture.")
+        d = self.patch_size**2
+        if self.n_nonzero_coefs > d:
+            raise ValueError(
+                f"n_nonzero_coefs={self.n_nonzero_coefs} is more than the {d} pixels of a patch: ask for fewer."
+            )
+        size = self._n_patches()
+        if size is not None and 1 <= size < self.n_components:
+            raise ValueError(
+                f"coreset_size={size} patches are fewer than n_components={self.n_components} atoms: keep ten for each."
+            )
+
+    def _check_state(self) -> None:
+        try:
+            check_is_fitted(self)
+        except NotFittedError:
+            return
+        self._check()
+        atoms = Floats(int(self.n_components), "d", dtypes=FLOATS)
+        known = {"components_": atoms, "sigma_": Number(least=0.0), "clipped_": Parts(Flag(), Flag())}
+        d = check_fields(self, known)["d"]
+        pixels = int(self.patch_size) ** 2
+        expect(d == pixels or (self.colours == "stacked" and d == 3 * pixels), "atoms have another size than patches")
+        parts = {"learner_": Instance(KSVD), "seconds_": Instance(dict), "coreset_": Instance(Coreset)}
+        check_fields(self, parts, optional=("coreset_",))
+        check_fields(self.learner_, {"n_features_in_": Integer(size="d")}, sizes={"d": d})

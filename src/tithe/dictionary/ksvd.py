@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from copy import copy
 from dataclasses import dataclass, replace
 from operator import attrgetter
@@ -23,7 +23,7 @@ from tithe.core.passes import DataPass
 from tithe.core.progress import Checkpoint
 from tithe.core.seeding import as_seed, rng_for
 from tithe.core.state_checks import Floats, Optional, Sizes, check_fields, expect
-from tithe.dictionary.objective import REFERENCE_OPTIONS, DictionaryObjective
+from tithe.dictionary.objective import REFERENCE, REFERENCE_OPTIONS, DictionaryObjective, Reference, ReferenceKind
 from tithe.dictionary.solver import (
     REFINING,
     VARIANTS,
@@ -39,14 +39,48 @@ from tithe.fit.base import CoresetLearner, limits_threads
 from tithe.fit.bases import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin, available_if
 from tithe.fit.collections import lazy_on_collections
 from tithe.fit.fitted import FLOATS, FittedAttribute
-from tithe.fit.results import MAX_BARS, BarChart, Described, column_names
+from tithe.fit.results import MAX_BARS, BarChart, column_names
 from tithe.reduce.kernels import sample_rows
 from tithe.rows.leaves import MappedSource
 
 _CHUNK_ROWS = 1 << 15  # rows coded at a time, which limits the memory for their codes
-MEANS = ("none", "global", "row")
 _MAX_VALUE = 1e150  # squares of larger numbers overflow in double precision
 _MAX_SINGLE_NORM = 1e35  # of a row in single precision: entries of its code may be some hundred times as large
+_MIN_AUTO_ROWS, _AUTO_ROWS_PER_ATOM = 5000, 100  # kept of rows that do not come as one array
+_REFINE_ROWS = 80_000  # rows of an iteration of refine_iter
+_MAX_LAST_ROWS, _MAX_LAST_NUMBERS = 300_000, 32_000_000  # of the last one
+_CERTIFICATE_ROWS = 10_000  # rows that the error of atoms from a coreset is estimated on
+
+CONSTRAINTS: dict[str, Constraint] = {
+    "n_components": OneOf(None) | WholeNumber(least=1),
+    "n_nonzero_coefs": OneOf(None) | WholeNumber(least=1),
+    "tol": OneOf(None) | RealNumber(least=0.0),
+    "max_iter": WholeNumber(least=1),
+    "center": OneOf("none", "global", "row"),
+    "alpha": OneOf(None) | RealNumber(least=0.0),
+    "positive": Boolean(),
+    "reference": REFERENCE,
+    "variant": OneOf(*VARIANTS),
+    "n_init": WholeNumber(least=1),
+    "refine_iter": WholeNumber(),
+}
+
+
+def _option(parameter: str, text: str, *flags: str) -> Option:
+    return Option(parameter, CONSTRAINTS[parameter], text, flags)
+
+
+OPTIONS = (
+    _option("n_components", "Atoms. [default: one for each column]", "-k", "--atoms"),
+    _option("n_nonzero_coefs", "Atoms of a row. [default: a tenth of the columns]"),
+    _option("tol", "Squared error at which a row takes no more atoms."),
+    _option("center", "What is subtracted from rows: nothing, the mean row, or a row's own mean."),
+    _option("max_iter", "Iterations on the coreset."),
+    _option("refine_iter", "Iterations after that, on more rows."),
+    _option("n_init", "Searches, of which the best is kept."),
+    _option("variant", "What an iteration does."),
+    REFERENCE_OPTIONS[0],
+)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -58,22 +92,22 @@ class RowCoder:
     atoms : array (k, d)
     coding : Coding
         How codes are found.
-    centring : Centring
+    centering : Centering
         Which means are taken out.
     """
 
     atoms: Array
     coding: Coding
-    centring: Centring
+    centering: Centering
 
-    def centred(self, block: Block) -> Array:
+    def centered(self, block: Block) -> Array:
         """The rows without their means, in the precision of the atoms."""
-        rows: Array = self.centring(check_magnitude(block, self.atoms.dtype)).X
+        rows: Array = self.centering(check_magnitude(block, self.atoms.dtype)).X
         return rows.astype(self.atoms.dtype, copy=False)
 
     def dense(self, block: Block) -> Array:
         """Codes (n, k) as an array."""
-        rows = self.centred(block)
+        rows = self.centered(block)
         codes = np.zeros((len(rows), len(self.atoms)), self.atoms.dtype)
         for at, chosen, values, _ in self._chunks(rows):
             i, t = np.nonzero(chosen >= 0)
@@ -82,7 +116,7 @@ class RowCoder:
 
     def sparse(self, block: Block) -> sparse.csr_matrix:
         """Codes (n, k) as a CSR matrix."""
-        rows = self.centred(block)
+        rows = self.centered(block)
         counts, columns, entries = [np.zeros(1, np.int64)], [], []
         for _, chosen, values, _ in self._chunks(rows):
             used = chosen >= 0
@@ -97,14 +131,14 @@ class RowCoder:
     def residuals(self, block: Block) -> Array:
         """The rows minus what their means and codes represent: (n, d)."""
         residuals: Array = np.empty_like(block.X, dtype=self.atoms.dtype)
-        for at, _, _, residual in self._chunks(self.centred(block), with_residual=True):
+        for at, _, _, residual in self._chunks(self.centered(block), with_residual=True):
             residuals[at] = residual
         return residuals
 
     def error_sums(self, block: Block, scale: float) -> Array:
         """Sums of u, u e, u^2, u^2 e and u^2 e^2 for weights u and squared errors e of an entry, in units of scale."""
         u = block.weights()
-        e = self.coding(self.centred(block), self.atoms)[2] / block.n_features / scale
+        e = self.coding(self.centered(block), self.atoms)[2] / block.n_features / scale
         return np.array([np.add.reduce(v) for v in (u, u * e, u * u, u * u * e, u * u * e * e)])
 
     def _chunks(self, rows: Array, *, with_residual: bool = False) -> Iterator[tuple[slice, Array, Array, Any]]:
@@ -115,7 +149,7 @@ class RowCoder:
 
 
 @dataclass(frozen=True, eq=False)
-class Centring:
+class Centering:
     """Subtracts ``offset`` (d,) from each row, or the mean of the row if there is no offset."""
 
     mean: str
@@ -187,86 +221,318 @@ def initial_atoms(initial: Any, X: Array, n_atoms: int, *, positive: bool, rng: 
     return np.abs(atoms) if positive else atoms
 
 
-_MIN_AUTO_ROWS, _AUTO_ROWS_PER_ATOM = 5000, 100  # kept of rows that do not come as one array
+class KSVD(CoresetLearner, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+    """Dictionary learning by K-SVD, on all rows or on a coreset.
 
-CONSTRAINTS: dict[str, Constraint] = {
-    "n_components": OneOf(None) | WholeNumber(least=1),
-    "n_nonzero_coefs": OneOf(None) | WholeNumber(least=1),
-    "tol": OneOf(None) | RealNumber(least=0.0),
-    "max_iter": WholeNumber(least=1),
-    "center": OneOf(*MEANS),
-    "coding": OneOf("omp", "lasso"),
-    "alpha": RealNumber(least=0.0),
-    "positive": Boolean(),
-    "exact_update": Boolean(),
-    "variant": OneOf(*VARIANTS),
-    "n_init": WholeNumber(least=1),
-    "refine_iter": WholeNumber(),
-}
+    Finds k unit atoms D (k, d) and codes a_i of at most T nonzero entries with small sum_i u_i |y_i - a_i D|^2 over
+    the rows y_i. Each iteration codes all rows by orthogonal matching pursuit, then fits each atom to the rows that
+    use it (Aharon, Elad and Bruckstein 2006). ``coreset_size`` limits the rows (Feldman, Feigin and Sochen 2013).
 
+    Parameters
+    ----------
+    n_components : int, optional
+        The number k of atoms. By default the number of columns.
+    n_nonzero_coefs : int, optional
+        The number T of atoms in a code. By default a tenth of the columns, and at least one; with ``tol`` all columns.
+    tol : float, optional
+        Atoms are added to the code of a row until its squared error is at most ``tol`` (or there are
+        ``n_nonzero_coefs``).
+    max_iter : int
+        Iterations. The best dictionary of all iterations is kept.
+    coreset_size : int, float or None
+        Rows to learn from, or a fraction of the rows. If there are no more rows than this, all are used. None uses
+        all rows of an array; of a source or of `partial_fit`, it keeps 100 rows for each atom and at least 5,000.
+        Each atom should be used often: keep at least some ``100 * n_components / n_nonzero_coefs`` rows.
+    construction, engine
+        See `build_coreset`.
+    reference : {"constant", "mean_line", "mean_point", "singular", "ksvd", "projective"} or Reference
+        The rough dictionary D0 that rows are drawn by. A `Reference` also says how many vectors it has, which share of
+        the draws is uniform, and whether its vectors are kept as the first atoms.
+    initial : {"data", "dct"} or array (k, d)
+        Where the search starts: random rows, the overcomplete cosine transform, or given atoms.
+    n_init : int
+        Searches from different random rows, of which the best on the rows learned from is kept.
+    center : {"none", "global", "row"}
+        What is subtracted from the rows before they are coded: nothing, the mean row, or each row's own mean.
+    alpha : float, optional
+        With a number, rows are coded by the lasso, which minimizes |y - a D|^2 / 2 + ``alpha`` |a|_1;
+        ``n_nonzero_coefs`` and ``tol`` are not used then. By default they are coded by orthogonal matching pursuit.
+    positive : bool
+        Atoms and codes are not negative. For rows >= 0; needs ``center="none"``.
+    variant : {"accelerated", "exact", "plain", "textbook"}
+        "textbook" replaces each atom, after each coding, by the best one for the rows that use it, found by a singular
+        value decomposition. "plain" makes one step towards it (Rubinstein, Zibulevsky and Elad 2008). "accelerated"
+        makes four steps, moves the atom on by half of them, and at times gives up the least useful atom for a split of
+        another one; "exact" does so with the best atoms.
+    refine_iter : int
+        Iterations after those on a coreset, which make the atoms more accurate: on 80,000 rows drawn uniformly, the
+        last on up to 300,000, without extrapolation.
+    n_jobs : int or None
+        Threads. None and -1 use all threads of the process.
+    verbose : int
+        Above 0, passes over the data are shown on standard error.
+    random_state : int, RandomState, Generator or None
 
-def _option(parameter: str, text: str, *flags: str) -> Option:
-    return Option(parameter, CONSTRAINTS[parameter], text, flags)
+    Attributes
+    ----------
+    components_ : array (k, d)
+        The atoms: unit rows, the largest entry of each positive.
+    objective_curve_ : array of shape (``n_iter_`` + 1,)
+        Mean squared error of an entry at the start and after each iteration, on the rows learned from: all rows, the
+        coreset (an estimate, see ``certify``), then those of ``refine_iter``.
+    mean_ : array (d,) or None
+        The mean row, if ``center="global"``.
+    coreset_ : Coreset or None
+        The rows learned from. None if all rows of an array were used because no size was given.
+    best_iter_ : int
+        The iteration whose atoms were kept: the one with the smallest error, with ``tol`` the one with the fewest
+        atoms per row, with ``alpha`` the one with the smallest penalised error.
+    certificate_ : Certificate or None
+        The mean squared error of an entry: exact if all rows were learned from, else an estimate from up to 10,000 of
+        all rows, drawn uniformly. None after `partial_fit` and `refine`, and for rows that can be read only once.
+    n_iter_, n_features_in_ : int
 
+    Notes
+    -----
+    Where a coreset pays: on patches of pictures, where few rows hold most of the error. Dictionaries of 16 x 16 patches
+    that are drawn by their error have about half the error on all patches of those drawn uniformly with weights on a
+    cartoon, and some per cent less on photographs (``benchmarks/dictionary_paper.py``). Noisy patches, and signals that
+    are all alike, such as sums of random atoms, gain nothing: there ``construction="uniform"`` leads to a dictionary as
+    good, without a pass over the data.
 
-OPTIONS = (
-    _option("n_components", "Atoms. [default: one for each column]", "-k", "--atoms"),
-    _option("n_nonzero_coefs", "Atoms of a row. [default: a tenth of the columns]"),
-    _option("tol", "Squared error at which a row takes no more atoms."),
-    _option("center", "What is subtracted from rows: nothing, the mean row, or a row's own mean."),
-    _option("max_iter", "Iterations on the coreset."),
-    _option("refine_iter", "Iterations after that, on more rows."),
-    _option("n_init", "Searches, of which the best is kept."),
-    _option("variant", "What an iteration does."),
-    *REFERENCE_OPTIONS,
-)
-
-
-class DictionaryParameters(CoresetLearner):
-    """How rows are coded and drawn, and how many are kept, by the parameters of `KSVD`."""
-
-    n_components: int | None
-    n_nonzero_coefs: int | None
-    tol: float | None
-    coding: str
-    alpha: float
-    positive: bool
-    center: str
-    include_reference: bool
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from tithe.dictionary import KSVD
+    >>> rng = np.random.default_rng(0)
+    >>> atoms = np.eye(6)[:4] + 0.3 * rng.normal(size=(4, 6))
+    >>> codes = rng.normal(size=(3000, 4)) * (rng.random((3000, 4)) < 0.3)
+    >>> X = codes @ atoms
+    >>> model = KSVD(n_components=4, n_nonzero_coefs=2, coreset_size=500, random_state=0).fit(X)
+    >>> model.transform(X).shape, int((model.transform(X) != 0).sum(axis=1).max())
+    ((3000, 4), 2)
+    """
 
     options = OPTIONS
     _constraints = CONSTRAINTS
+    calibrate = False  # calibration does not lower the error of the dictionary: see DictionaryObjective
+
+    _uses_target = False
+    mean_: Array | None
+    coreset_ = FittedAttribute[Coreset | None](holds_rows=True)
+    components_ = FittedAttribute[Array](Floats("k", "d", dtypes=FLOATS))
+    objective_curve_ = FittedAttribute[Array](Floats("rounds", least=0.0))
+    best_iter_ = FittedAttribute[int]()
+    n_iter_ = FittedAttribute[int]()
+    certificate_ = FittedAttribute[Certificate | None]()
+
+    def __init__(
+        self,
+        n_components: int | None = None,
+        *,
+        n_nonzero_coefs: int | None = None,
+        tol: float | None = None,
+        max_iter: int = 40,
+        coreset_size: int | float | None = None,
+        construction: Any = "auto",
+        reference: Reference | ReferenceKind = "constant",
+        initial: Any = "data",
+        n_init: int = 1,
+        center: str = "none",
+        alpha: float | None = None,
+        positive: bool = False,
+        variant: str = "accelerated",
+        refine_iter: int = 0,
+        engine: Any = "auto",
+        n_jobs: int | None = None,
+        verbose: int = 0,
+        random_state: Any = None,
+    ) -> None:
+        self.n_components = n_components
+        self.n_nonzero_coefs = n_nonzero_coefs
+        self.tol = tol
+        self.max_iter = max_iter
+        self.coreset_size = coreset_size
+        self.construction = construction
+        self.reference = reference
+        self.initial = initial
+        self.n_init = n_init
+        self.center = center
+        self.alpha = alpha
+        self.positive = positive
+        self.variant = variant
+        self.refine_iter = refine_iter
+        self.engine = engine
+        self.n_jobs = n_jobs
+        self.verbose = verbose
+        self.random_state = random_state
+
+    # -- learning ------------------------------------------------------------------------------
+
+    def _prepare(self, data: DataPass, *, reset: bool) -> DataPass:
+        if reset:
+            self._coding()
+            self.mean_ = offset(data, self.center)
+        return data
+
+    def _reduce_and_learn(
+        self, data: DataPass, seed: int, context: None, checkpoint: Checkpoint | None
+    ) -> dict[str, Any]:
+        rows = data.rows
+        values = self._learn(self._training_rows(data, seed, checkpoint), data, seed, context)
+        if values["coreset_"] is None or values["coreset_"].is_whole:
+            return values
+        self._fitted_values = values  # more iterations and the certificate start from this solution
+        self._refine_on_more(rows, seed)
+        if isinstance(rows, Block) or rows.replayable:
+            self.certificate_ = self._error_on(sampled(rows, _CERTIFICATE_ROWS, rng_for(seed, "certify")))
+        return self._fitted_values
+
+    @limits_threads
+    def fit_drawn(self, coreset: Coreset) -> Self:
+        """Learn the atoms from a coreset that was drawn for `DictionaryObjective`, and do not keep it.
+
+        A reference that is included is the one that the coreset was drawn by. There is no certificate.
+        """
+        self._check_options()
+        rows = self._validate_rows(coreset.X, None, coreset.sample_weight, reset=True)
+        assert isinstance(rows, Block)
+        self._start_fit()
+        self._prepare(DataPass(rows), reset=True)
+        rows = Centering(self.center, self.mean_)(rows)
+        drawn = replace(coreset, X=rows.X, sample_weight=rows.sample_weight)
+        self._fitted_values = {**self._learn(drawn, None, as_seed(self.random_state), None), "coreset_": None}
+        return self
+
+    @available_if(lambda learner: learner.center != "global")
+    def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+        """Add rows, which need not be kept. `solve` learns the atoms, and so does `transform` if it was not called.
+
+        The result does not depend on how rows are split into batches. Up to ``coreset_size`` rows are all used, as in
+        `fit`; beyond that a `CoresetStream` keeps a coreset. The first call after a `fit` starts anew. Not available
+        with ``center="global"``, which needs the mean of all rows before the first row is drawn.
+
+        Parameters
+        ----------
+        X : array or frame of shape (n, d)
+        y : ignored
+        sample_weight : array of shape (n,), optional
+        """
+        return self._push(check_dense(X), None, sample_weight)
+
+    def _refuse_polish(self) -> None:
+        if self.refine_iter > 0:
+            advice = "set it to 0, and call refine() with other rows."
+            raise ValueError(f"refine_iter={self.refine_iter} reads rows again, and partial_fit keeps none: {advice}")
+
+    def _prepare_batch(self, block: Block, classes: Any) -> Block:
+        self._coding()
+        self.mean_ = None
+        return Centering(self.center)(check_magnitude(block))
+
+    def _training_rows(self, data: DataPass, seed: int, checkpoint: Checkpoint | None) -> Block:
+        """The centered rows to learn from: all with a positive weight, or a coreset."""
+        centering, rows = Centering(self.center, self.mean_), data.rows
+        data = data.over(centering(rows) if isinstance(rows, Block) else MappedSource(rows, centering))
+        if self.coreset_size is not None or not isinstance(data.rows, Block):
+            return self._reduce(data, self._objective(), seed, checkpoint=checkpoint)
+        weight = data.rows.sample_weight
+        return data.rows if weight is None or weight.all() else data.rows.take(np.flatnonzero(weight))
+
+    def _learn(self, coreset: Block, data: DataPass | None, seed: int, context: None) -> dict[str, Any]:
+        searches = (self._search(coreset, seed, number) for number in range(self._n_searches()))
+        best = min(searches, key=attrgetter("price"))
+        curve = np.asarray(best.curve) / self.n_features_in_
+        is_whole = data is not None and (not isinstance(coreset, Coreset) or coreset.is_whole)
+        error = float(curve[best.best_number])
+        return {
+            "best_iter_": best.best_number,
+            "coreset_": coreset if isinstance(coreset, Coreset) else None,
+            "components_": np.ascontiguousarray(best.atoms, dtype=coreset.X.dtype),
+            "objective_curve_": curve,
+            "n_iter_": len(best.curve) - 1,
+            "certificate_": exact_mean_certificate(error, len(coreset)) if is_whole else None,
+        }
+
+    def _search(self, coreset: Block, seed: int, number: int) -> Learned:
+        place, k = () if number == 0 else (number,), self._n_atoms()
+        rng = rng_for(seed, "start", *place)
+        start = initial_atoms(self.initial, coreset.X, k, positive=bool(self.positive), rng=rng)
+        start = self._objective().with_reference(start, coreset, rng_for(seed, "reference"))
+        return self._iterate(coreset, start, self.max_iter, rng_for(seed, "solve", *place), VARIANTS[self.variant])
+
+    def _n_searches(self) -> int:
+        """`n_init`, or 1 from atoms that are always the same."""
+        from_rows = isinstance(self.initial, str) and self.initial == "data"
+        if self.n_init > 1 and not from_rows:
+            warn_caller(f"initial is not 'data': one search is made from it, not n_init={self.n_init}.", RuntimeWarning)
+        return int(self.n_init) if from_rows else 1
+
+    def refine(self, X: Any, sample_weight: Any = None, *, n_iter: int) -> Self:
+        """Improve the atoms by ``n_iter`` more iterations on other rows, as a rule more than in the coreset.
+
+        ``objective_curve_`` and ``n_iter_`` are continued; ``coreset_`` stays the same.
+        """
+        self.solve()
+        check_value("n_iter", n_iter, WholeNumber(least=1))
+        self.certificate_ = None
+        rows = self._validate_rows(X, None, sample_weight, reset=False)
+        assert isinstance(rows, Block)
+        return self._refine(rows, n_iter, rng_for(as_seed(self.random_state), "refine"), VARIANTS[self.variant])
+
+    def _refine_on_more(self, rows: Any, seed: int) -> None:
+        """The iterations of ``refine_iter``, each on other rows, the last on the most."""
+        last_size = max(_REFINE_ROWS, min(_MAX_LAST_ROWS, _MAX_LAST_NUMBERS // self.n_features_in_))
+        refining = replace(REFINING, exact=VARIANTS[self.variant].exact)
+        for left in range(self.refine_iter - 1, -1, -1):
+            sample = sampled(rows, _REFINE_ROWS if left else last_size, rng_for(seed, "draw", left))
+            self._refine(sample, 1, rng_for(seed, "refine", left), refining)
+
+    def _refine(self, rows: Block, n_iter: int, rng: np.random.Generator, variant: Variant) -> Self:
+        learned = self._iterate(Centering(self.center, self.mean_)(rows), self.components_, n_iter, rng, variant)
+        self.components_ = np.ascontiguousarray(learned.atoms, dtype=self.components_.dtype)
+        self.objective_curve_ = np.append(self.objective_curve_, np.asarray(learned.curve[1:]) / self.n_features_in_)
+        self.best_iter_ = self.n_iter_ + learned.best_number
+        self.n_iter_ += len(learned.curve) - 1
+        return self
+
+    def _iterate(self, rows: Block, atoms: Array, n_iter: int, rng: np.random.Generator, variant: Variant) -> Learned:
+        return learn_dictionary(
+            rows.X, rows.sample_weight, atoms, self._coding(), max_iter=n_iter, rng=rng, variant=variant
+        )
+
+    def _adopt_coreset(self, coreset: Coreset, feature_names: Array | None) -> None:
+        super()._adopt_coreset(replace(coreset, X=Centering(self.center, self.mean_)(coreset).X), feature_names)
+
+    # -- parameters ----------------------------------------------------------------------------
 
     def _check_options(self) -> None:
         check_params(self, self._constraints)
         if self.positive and self.center != "none":
             raise ValueError("positive=True needs center='none': rows without their means have negative entries.")
-        if self.include_reference and self.coding == "lasso":
-            raise ValueError("include_reference=True needs coding='omp'.")
-        DictionaryObjective(positive=self.positive, **self._drawing())
+        reference = Reference.of(self.reference)
+        if reference.include and self.alpha is not None:
+            raise ValueError("Reference(include=True) needs alpha=None: codes of the lasso may be worse than its own.")
+        reference.objective(positive=self.positive)
         self._check_names()
 
     def _objective(self) -> DictionaryObjective:
         coding = self._pursuit()
-        return DictionaryObjective(
-            n_components=self._n_atoms(), n_nonzero_coefs=coding.n_nonzero, positive=coding.positive, **self._drawing()
+        return Reference.of(self.reference).objective(
+            n_components=self._n_atoms(), n_nonzero_coefs=coding.n_nonzero, positive=coding.positive
         )
-
-    def _drawing(self) -> dict[str, Any]:
-        """The parameters of the objective that have the same names here."""
-        return {name: getattr(self, name) for name in ("reference", "n_reference", "beta", "include_reference")}
 
     def _coding(self) -> Coding:
         """How rows are coded, with a reference among the atoms if it is included."""
         coding = self._pursuit()
-        if not self.include_reference:
+        if not Reference.of(self.reference).include:
             return coding
         return replace(coding, n_reference=self._objective().n_included(self.n_features_in_))
 
     def _pursuit(self) -> Coding:
         """How rows are coded. More atoms per row than there are atoms or columns are refused."""
         d, k, n_nonzero = self.n_features_in_, self._n_atoms(), self.n_nonzero_coefs
-        if self.coding == "lasso":
+        if self.alpha is not None:
             return Coding(n_nonzero=min(k, max(1, d // 10)), penalty=float(self.alpha), positive=bool(self.positive))
         if n_nonzero is None:
             n_nonzero = min(k, d if self.tol is not None else max(1, d // 10))
@@ -280,7 +546,7 @@ class DictionaryParameters(CoresetLearner):
     def planned(self, n_rows: int | None, n_features: int) -> tuple[Any, int | float]:
         learner = copy(self)
         learner.n_features_in_ = n_features  # the objective depends on it, and it is not known before a fit
-        return super(DictionaryParameters, learner).planned(n_rows, n_features)
+        return super(KSVD, learner).planned(n_rows, n_features)
 
     def _auto_size(self, n_rows: int | None, n_features: int) -> int:
         return max(_MIN_AUTO_ROWS, _AUTO_ROWS_PER_ATOM * self._n_atoms())
@@ -292,21 +558,7 @@ class DictionaryParameters(CoresetLearner):
             raise ValueError(f"coreset_size={self.coreset_size} keeps {size} rows, fewer than {k} atoms: {advice}")
         return size
 
-
-class FittedDictionary(Described):
-    """Codes, reconstructions, errors and descriptions. A subclass has the fitted attributes and checks rows."""
-
-    components_: Any
-    objective_curve_: Any
-    best_iter_: Any
-    mean_: Array | None
-    center: str
-    engine: Any
-
-    solve: Callable[[], Any]
-    _fitted_values: dict[str, Any] | None
-    _validate_rows: Callable[..., Any]
-    _coding: Callable[[], Coding]
+    # -- codes ---------------------------------------------------------------------------------
 
     @lazy_on_collections
     def transform(self, X: Any) -> Array:
@@ -339,12 +591,13 @@ class FittedDictionary(Described):
 
     def _rows_to_code(self, X: Any) -> Block:
         self.solve()
-        block: Block = self._validate_rows(X, reset=False)
+        block = self._validate_rows(X, reset=False)
+        assert isinstance(block, Block)
         return block
 
     def _coder(self) -> RowCoder:
-        centring = Centring(self.center, self.mean_)
-        return RowCoder(atoms=self.components_, coding=self._coding(), centring=centring)
+        centering = Centering(self.center, self.mean_)
+        return RowCoder(atoms=self.components_, coding=self._coding(), centering=centering)
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Minus the mean squared error of an entry of ``X``."""
@@ -402,306 +655,6 @@ class FittedDictionary(Described):
         shares: Array = np.bincount(chosen[used], weights=weight[used], minlength=len(self.components_))
         shares /= rows.weights().sum()
         return shares
-
-
-_REFINE_ROWS = 80_000  # rows of an iteration of refine_iter
-_MAX_LAST_ROWS, _MAX_LAST_NUMBERS = 300_000, 32_000_000  # of the last one
-_CERTIFICATE_ROWS = 10_000  # rows that the error of atoms from a coreset is estimated on
-
-
-class KSVD(FittedDictionary, DictionaryParameters, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
-    """Dictionary learning by K-SVD, on all rows or on a coreset.
-
-    Finds k unit atoms D (k, d) and codes a_i of at most T nonzero entries with small sum_i u_i |y_i - a_i D|^2 over
-    the rows y_i. Each iteration codes all rows by orthogonal matching pursuit, then fits each atom to the rows that
-    use it (Aharon, Elad and Bruckstein 2006). ``coreset_size`` limits the rows (Feldman, Feigin and Sochen 2013).
-
-    Parameters
-    ----------
-    n_components : int, optional
-        The number k of atoms. By default the number of columns.
-    n_nonzero_coefs : int, optional
-        The number T of atoms in a code. By default a tenth of the columns, and at least one; with ``tol`` all columns.
-    tol : float, optional
-        Atoms are added to the code of a row until its squared error is at most ``tol`` (or there are
-        ``n_nonzero_coefs``).
-    max_iter : int
-        Iterations. The best dictionary of all iterations is kept.
-    coreset_size : int, float or None
-        Rows to learn from, or a fraction of the rows. If there are no more rows than this, all are used. None uses
-        all rows of an array; of a source or of `partial_fit`, it keeps 100 rows for each atom and at least 5,000.
-        Each atom should be used often: keep at least some ``100 * n_components / n_nonzero_coefs`` rows.
-    construction, engine
-        See `build_coreset`.
-    reference, n_reference, beta
-        The rough dictionary D0 that rows are drawn by, its number of vectors, and the share of the draws that is
-        uniform: see `DictionaryObjective`.
-    include_reference : bool
-        Keep the vectors of D0 as the first atoms; ``beta=0`` needs it.
-    initial : {"data", "dct"} or array (k, d)
-        Where the search starts: random rows, the overcomplete cosine transform, or given atoms.
-    n_init : int
-        Searches from different random rows, of which the best on the rows learned from is kept.
-    center : {"none", "global", "row"}
-        What is subtracted from the rows before they are coded: nothing, the mean row, or each row's own mean.
-    coding : {"omp", "lasso"}
-        Lasso codes minimise |y - a D|^2 / 2 + ``alpha`` |a|_1; ``n_nonzero_coefs`` and ``tol`` are not used then.
-    alpha : float
-        Penalty of lasso codes.
-    positive : bool
-        Atoms and codes are not negative. For rows >= 0; needs ``center="none"``.
-    exact_update : bool
-        Each atom is replaced by the best one for the rows that use it (a singular value decomposition), instead of
-        moving one step towards it.
-    variant : {"accelerated", "plain"}
-        "plain" updates each atom once after each coding: with ``exact_update=True`` the textbook's K-SVD, else its fast
-        approximation (Rubinstein, Zibulevsky and Elad 2008). "accelerated" updates it four times, moves it on by half
-        the step, and at times gives up the least useful atom for a split of another one.
-    refine_iter : int
-        Iterations after those on a coreset, which make the atoms more accurate: on 80,000 rows drawn uniformly, the
-        last on up to 300,000, without extrapolation.
-    n_jobs : int or None
-        Threads. None and -1 use all threads of the process.
-    verbose : int
-        Above 0, passes over the data are shown on standard error.
-    random_state : int, RandomState, Generator or None
-
-    Attributes
-    ----------
-    components_ : array (k, d)
-        The atoms: unit rows, the largest entry of each positive.
-    objective_curve_ : array of shape (``n_iter_`` + 1,)
-        Mean squared error of an entry at the start and after each iteration, on the rows learned from: all rows, the
-        coreset (an estimate, see ``certify``), then those of ``refine_iter``.
-    mean_ : array (d,) or None
-        The mean row, if ``center="global"``.
-    coreset_ : Coreset or None
-        The rows learned from. None if all rows of an array were used because no size was given.
-    best_iter_ : int
-        The iteration whose atoms were kept: the one with the smallest error, with ``tol`` the one with the fewest
-        atoms per row, with lasso codes the one with the smallest penalised error.
-    certificate_ : Certificate or None
-        The mean squared error of an entry: exact if all rows were learned from, else an estimate from up to 10,000 of
-        all rows, drawn uniformly. None after `partial_fit` and `refine`, and for rows that can be read only once.
-    n_iter_, n_features_in_ : int
-
-    Notes
-    -----
-    Where a coreset pays: on patches of pictures, where few rows hold most of the error. Dictionaries of 16 x 16 patches
-    that are drawn by their error have about half the error on all patches of those drawn uniformly with weights on a
-    cartoon, and some per cent less on photographs (``benchmarks/dictionary_paper.py``). Noisy patches, and signals that
-    are all alike, such as sums of random atoms, gain nothing: there ``construction="uniform"`` leads to a dictionary as
-    good, without a pass over the data.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from tithe.dictionary import KSVD
-    >>> rng = np.random.default_rng(0)
-    >>> atoms = np.eye(6)[:4] + 0.3 * rng.normal(size=(4, 6))
-    >>> codes = rng.normal(size=(3000, 4)) * (rng.random((3000, 4)) < 0.3)
-    >>> X = codes @ atoms
-    >>> model = KSVD(n_components=4, n_nonzero_coefs=2, coreset_size=500, random_state=0).fit(X)
-    >>> model.transform(X).shape, int((model.transform(X) != 0).sum(axis=1).max())
-    ((3000, 4), 2)
-    """
-
-    calibrate = False  # calibration does not lower the error of the dictionary: see DictionaryObjective
-
-    _uses_target = False
-    mean_: Array | None
-    coreset_ = FittedAttribute[Coreset | None](holds_rows=True)
-    components_ = FittedAttribute[Array](Floats("k", "d", dtypes=FLOATS))
-    objective_curve_ = FittedAttribute[Array](Floats("rounds", least=0.0))
-    best_iter_ = FittedAttribute[int]()
-    n_iter_ = FittedAttribute[int]()
-    certificate_ = FittedAttribute[Certificate | None]()
-
-    def __init__(
-        self,
-        n_components: int | None = None,
-        *,
-        n_nonzero_coefs: int | None = None,
-        tol: float | None = None,
-        max_iter: int = 40,
-        coreset_size: int | float | None = None,
-        construction: Any = "auto",
-        reference: str = "constant",
-        n_reference: int | None = None,
-        beta: float = 0.1,
-        include_reference: bool = False,
-        initial: Any = "data",
-        n_init: int = 1,
-        center: str = "none",
-        coding: str = "omp",
-        alpha: float = 1.0,
-        positive: bool = False,
-        exact_update: bool = False,
-        variant: str = "accelerated",
-        refine_iter: int = 0,
-        engine: Any = "auto",
-        n_jobs: int | None = None,
-        verbose: int = 0,
-        random_state: Any = None,
-    ) -> None:
-        self.n_components = n_components
-        self.n_nonzero_coefs = n_nonzero_coefs
-        self.tol = tol
-        self.max_iter = max_iter
-        self.coreset_size = coreset_size
-        self.construction = construction
-        self.reference = reference
-        self.n_reference = n_reference
-        self.beta = beta
-        self.include_reference = include_reference
-        self.initial = initial
-        self.n_init = n_init
-        self.center = center
-        self.coding = coding
-        self.alpha = alpha
-        self.positive = positive
-        self.exact_update = exact_update
-        self.variant = variant
-        self.refine_iter = refine_iter
-        self.engine = engine
-        self.n_jobs = n_jobs
-        self.verbose = verbose
-        self.random_state = random_state
-
-    # -- learning ------------------------------------------------------------------------------
-
-    def _prepare(self, data: DataPass, *, reset: bool) -> DataPass:
-        if reset:
-            self._coding()
-            self.mean_ = offset(data, self.center)
-        return data
-
-    def _reduce_and_learn(
-        self, data: DataPass, seed: int, context: None, checkpoint: Checkpoint | None
-    ) -> dict[str, Any]:
-        rows = data.rows
-        values = self._learn(self._training_rows(data, seed, checkpoint), data, seed, context)
-        if values["coreset_"] is None or values["coreset_"].is_whole:
-            return values
-        self._fitted_values = values  # more iterations and the certificate start from this solution
-        self._refine_on_more(rows, seed)
-        if isinstance(rows, Block) or rows.replayable:
-            self.certificate_ = self._error_on(sampled(rows, _CERTIFICATE_ROWS, rng_for(seed, "certify")))
-        return self._fitted_values
-
-    @limits_threads
-    def fit_drawn(self, coreset: Coreset) -> Self:
-        """Learn the atoms from a coreset that was drawn for `DictionaryObjective`, and do not keep it.
-
-        A reference that is included is the one that the coreset was drawn by. There is no certificate.
-        """
-        self._check_options()
-        rows = self._validate_rows(coreset.X, None, coreset.sample_weight, reset=True)
-        assert isinstance(rows, Block)
-        self._start_fit()
-        self._prepare(DataPass(rows), reset=True)
-        rows = Centring(self.center, self.mean_)(rows)
-        drawn = replace(coreset, X=rows.X, sample_weight=rows.sample_weight)
-        self._fitted_values = {**self._learn(drawn, None, as_seed(self.random_state), None), "coreset_": None}
-        return self
-
-    @available_if(lambda learner: learner.center != "global")
-    def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
-        """Add rows, which need not be kept. `solve` learns the atoms, and so does `transform` if it was not called.
-
-        The result does not depend on how rows are split into batches. Up to ``coreset_size`` rows are all used, as in
-        `fit`; beyond that a `CoresetStream` keeps a coreset. The first call after a `fit` starts anew. Not available
-        with ``center="global"``, which needs the mean of all rows before the first row is drawn.
-
-        Parameters
-        ----------
-        X : array or frame of shape (n, d)
-        y : ignored
-        sample_weight : array of shape (n,), optional
-        """
-        return self._push(check_dense(X), None, sample_weight)
-
-    def _refuse_polish(self) -> None:
-        if self.refine_iter > 0:
-            advice = "set it to 0, and call refine() with other rows."
-            raise ValueError(f"refine_iter={self.refine_iter} reads rows again, and partial_fit keeps none: {advice}")
-
-    def _prepare_batch(self, block: Block, classes: Any) -> Block:
-        self._coding()
-        self.mean_ = None
-        return Centring(self.center)(check_magnitude(block))
-
-    def _training_rows(self, data: DataPass, seed: int, checkpoint: Checkpoint | None) -> Block:
-        """The centred rows to learn from: all with a positive weight, or a coreset."""
-        centring, rows = Centring(self.center, self.mean_), data.rows
-        data = data.over(centring(rows) if isinstance(rows, Block) else MappedSource(rows, centring))
-        if self.coreset_size is not None or not isinstance(data.rows, Block):
-            return self._reduce(data, self._objective(), seed, checkpoint=checkpoint)
-        weight = data.rows.sample_weight
-        return data.rows if weight is None or weight.all() else data.rows.take(np.flatnonzero(weight))
-
-    def _learn(self, coreset: Block, data: DataPass | None, seed: int, context: None) -> dict[str, Any]:
-        searches = (self._search(coreset, seed, number) for number in range(self._n_searches()))
-        best = min(searches, key=attrgetter("price"))
-        curve = np.asarray(best.curve) / self.n_features_in_
-        is_whole = data is not None and (not isinstance(coreset, Coreset) or coreset.is_whole)
-        error = float(curve[best.best_number])
-        return {
-            "best_iter_": best.best_number,
-            "coreset_": coreset if isinstance(coreset, Coreset) else None,
-            "components_": np.ascontiguousarray(best.atoms, dtype=coreset.X.dtype),
-            "objective_curve_": curve,
-            "n_iter_": len(best.curve) - 1,
-            "certificate_": exact_mean_certificate(error, len(coreset)) if is_whole else None,
-        }
-
-    def _search(self, coreset: Block, seed: int, number: int) -> Learned:
-        place, k = () if number == 0 else (number,), self._n_atoms()
-        rng = rng_for(seed, "start", *place)
-        start = initial_atoms(self.initial, coreset.X, k, positive=bool(self.positive), rng=rng)
-        start = self._objective().with_reference(start, coreset, rng_for(seed, "reference"))
-        return self._iterate(coreset, start, self.max_iter, rng_for(seed, "solve", *place), VARIANTS[self.variant])
-
-    def _n_searches(self) -> int:
-        """`n_init`, or 1 from atoms that are always the same."""
-        from_rows = isinstance(self.initial, str) and self.initial == "data"
-        if self.n_init > 1 and not from_rows:
-            warn_caller(f"initial is not 'data': one search is made from it, not n_init={self.n_init}.", RuntimeWarning)
-        return int(self.n_init) if from_rows else 1
-
-    def refine(self, X: Any, sample_weight: Any = None, *, n_iter: int) -> Self:
-        """Improve the atoms by ``n_iter`` more iterations on other rows, as a rule more than in the coreset.
-
-        ``objective_curve_`` and ``n_iter_`` are continued; ``coreset_`` stays the same.
-        """
-        self.solve()
-        check_value("n_iter", n_iter, WholeNumber(least=1))
-        self.certificate_ = None
-        rows = self._validate_rows(X, None, sample_weight, reset=False)
-        assert isinstance(rows, Block)
-        return self._refine(rows, n_iter, rng_for(as_seed(self.random_state), "refine"), VARIANTS[self.variant])
-
-    def _refine_on_more(self, rows: Any, seed: int) -> None:
-        """The iterations of ``refine_iter``, each on other rows, the last on the most."""
-        last_size = max(_REFINE_ROWS, min(_MAX_LAST_ROWS, _MAX_LAST_NUMBERS // self.n_features_in_))
-        for left in range(self.refine_iter - 1, -1, -1):
-            sample = sampled(rows, _REFINE_ROWS if left else last_size, rng_for(seed, "draw", left))
-            self._refine(sample, 1, rng_for(seed, "refine", left), REFINING)
-
-    def _refine(self, rows: Block, n_iter: int, rng: np.random.Generator, variant: Variant) -> Self:
-        learned = self._iterate(Centring(self.center, self.mean_)(rows), self.components_, n_iter, rng, variant)
-        self.components_ = np.ascontiguousarray(learned.atoms, dtype=self.components_.dtype)
-        self.objective_curve_ = np.append(self.objective_curve_, np.asarray(learned.curve[1:]) / self.n_features_in_)
-        self.best_iter_ = self.n_iter_ + learned.best_number
-        self.n_iter_ += len(learned.curve) - 1
-        return self
-
-    def _iterate(self, rows: Block, atoms: Array, n_iter: int, rng: np.random.Generator, variant: Variant) -> Learned:
-        options: dict[str, Any] = {"exact": bool(self.exact_update), "variant": variant}
-        return learn_dictionary(rows.X, rows.sample_weight, atoms, self._coding(), max_iter=n_iter, rng=rng, **options)
-
-    def _adopt_coreset(self, coreset: Coreset, feature_names: Array | None) -> None:
-        super()._adopt_coreset(replace(coreset, X=Centring(self.center, self.mean_)(coreset).X), feature_names)
 
     # -- checks --------------------------------------------------------------------------------
 

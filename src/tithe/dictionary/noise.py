@@ -16,6 +16,14 @@ from tithe.dictionary.pictures import Planes
 WINDOW, _WINDOW_DEVIATION = 11, 1.5  # of SSIM, after Wang, Bovik, Sheikh and Simoncelli 2004
 _K1, _K2 = 0.01, 0.03
 _CHUNK_ROWS = 256  # rows of a picture that are compared at a time
+_TABLE_SIZE = 1 << 14  # entries of the table of variances by average
+_MAX_DEVIATIONS = 8.0  # standard deviations beyond which nothing is cut off
+_BLOCK_SIDE = 8  # pixels along the side of a block
+_MAX_VARIANCE_RATIO = 1.5  # variance of a flat block over that of the noise
+_END_DEVIATIONS = 1.0  # distance from an end of blocks that show whether noise was cut off there
+_ACCEPTED_RATIOS = (0.8, 1.3)  # pixels at an end, and variance near it, as multiples of what is expected
+_MIN_EXPECTED_PIXELS = 50.0  # at an end; with fewer, clipping is not detected
+_MIN_STRENGTH = 0.2  # lower bound of the strength of clipped noise, as a share of sigma
 
 
 def data_range(image: Array) -> float:
@@ -72,16 +80,6 @@ def _checked_pair(image: Any, reference: Any) -> tuple[Array, Array]:
     if image.shape != reference.shape:
         raise ValueError(f"The pictures differ in shape: {image.shape} and {reference.shape}.")
     return image, reference
-
-
-_TABLE_SIZE = 1 << 14  # entries of the table of variances by average
-_MAX_DEVIATIONS = 8.0  # standard deviations beyond which nothing is cut off
-_BLOCK_SIDE = 8  # pixels along the side of a block
-_MAX_VARIANCE_RATIO = 1.5  # variance of a flat block over that of the noise
-_END_DEVIATIONS = 1.0  # distance from an end of blocks that show whether noise was cut off there
-_ACCEPTED_RATIOS = (0.8, 1.3)  # pixels at an end, and variance near it, as multiples of what is expected
-_MIN_EXPECTED_PIXELS = 50.0  # at an end; with fewer, clipping is not detected
-_MIN_STRENGTH = 0.2  # lower bound of the strength of clipped noise, as a share of sigma
 
 
 def moments(low: Array, high: Array) -> tuple[Array, Array]:
@@ -253,9 +251,9 @@ def estimate_sigma(image: Any) -> float:
             f"The picture has {planes.height} x {planes.width} pixels, too few to estimate its noise: give sigma."
         )
     wavelets, cosines, clipped = _blocks(planes)
-    coloured = wavelets.max(axis=1) > _EMPTY_PLANE * wavelets.max()  # a grey picture may have two empty planes
-    if coloured.any():
-        wavelets, cosines = wavelets[coloured], cosines[coloured]
+    colored = wavelets.max(axis=1) > _EMPTY_PLANE * wavelets.max()  # a grey picture may have two empty planes
+    if colored.any():
+        wavelets, cosines = wavelets[colored], cosines[colored]
     usable = clipped <= _MAX_CLIPPED_SHARE
     if usable.mean() < _START_SHARE:
         usable = clipped <= np.quantile(clipped, _START_SHARE)

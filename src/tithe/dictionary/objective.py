@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 from scipy import sparse
@@ -13,19 +13,29 @@ from tithe.clustering.kernels import point_costs
 from tithe.core.contracts import NearestObjective
 from tithe.core.data import Array, Block, Coreset, Moments, Scores, Survey
 from tithe.core.parallel import single_blas_thread
-from tithe.core.params import Boolean, Constraint, OneOf, Option, RealNumber, WholeNumber, check_params, check_value
+from tithe.core.params import (
+    Boolean,
+    Constraint,
+    Instance,
+    OneOf,
+    Option,
+    RealNumber,
+    WholeNumber,
+    check_params,
+    check_value,
+)
 from tithe.core.parts import column_means
-from tithe.core.state_checks import Floats, Optional, expect
+from tithe.core.state_checks import Floats, Optional, Storable, expect
 from tithe.dictionary.atom_kernels import subspace_errors
 from tithe.dictionary.solver import Coding, data_atoms, learn_dictionary, unit
 from tithe.reduce.draws import MeanPilotObjective
 from tithe.reduce.kernels import sample_rows
 from tithe.theory.theorems import SizeQuestion, Theorem, TheoremObjective, by_bernstein
 
-Reference = Literal["constant", "mean_line", "mean_point", "singular", "ksvd", "projective"]
+ReferenceKind = Literal["constant", "mean_line", "mean_point", "singular", "ksvd", "projective"]
 _SINGLE_VECTORS = ("constant", "mean_line", "mean_point")
 REFERENCE_OPTIONS = (
-    Option("reference", OneOf(*get_args(Reference)), "The rough dictionary that rows are scored by."),
+    Option("reference", OneOf(*get_args(ReferenceKind)), "The rough dictionary that rows are scored by."),
     Option("n_reference", OneOf(None) | WholeNumber(least=1), "Its singular vectors, atoms or subspaces."),
     Option("beta", RealNumber(least=0.0, most=1.0), "Share of the draws that is uniform."),
     Option("include_reference", Boolean(), "Keep the rough dictionary among the atoms, which --beta 0 needs."),
@@ -35,6 +45,50 @@ _TINY = float(np.finfo(np.float64).tiny)  # a smaller number has no inverse
 _SAMPLE_ROWS = 5000  # rows that a reference is learned from
 _N_STARTS, _N_ROUNDS = 3, 5  # of the search for subspaces
 _QUERY_NOISE = 0.3  # length of the noise that is added to a unit atom
+
+
+@dataclass(frozen=True)
+class Reference(Storable):
+    """The rough dictionary D0 that rows are drawn by, as a parameter of `KSVD` and `ImageDenoiser`.
+
+    ``Reference("singular", size=4, beta=0.0, include=True)`` stands for ``reference="singular"``, ``n_reference=4``,
+    ``beta=0.0`` and ``include_reference=True`` of `DictionaryObjective`, which says what they mean.
+
+    Parameters
+    ----------
+    kind : {"constant", "mean_line", "mean_point", "singular", "ksvd", "projective"}
+    size : int, optional
+        The number of its singular vectors, atoms or subspaces.
+    beta : float
+        Share of the draws that is uniform. 0 needs ``include``.
+    include : bool
+        Keep its vectors as the first atoms.
+
+    Examples
+    --------
+    >>> from tithe.dictionary import KSVD, Reference
+    >>> KSVD(64, reference=Reference("singular", size=4)).reference.size
+    4
+    """
+
+    kind: ReferenceKind = "constant"
+    size: int | None = None
+    beta: float = 0.1
+    include: bool = False
+
+    @classmethod
+    def of(cls, reference: Reference | ReferenceKind) -> Reference:
+        """The value of the parameter ``reference``, where a name stands for the reference of this kind."""
+        return reference if isinstance(reference, Reference) else cls(reference)
+
+    def objective(self, **more: Any) -> DictionaryObjective:
+        """The objective that rows are drawn for by this reference."""
+        return DictionaryObjective(
+            reference=self.kind, n_reference=self.size, beta=self.beta, include_reference=self.include, **more
+        )
+
+
+REFERENCE = OneOf(*get_args(ReferenceKind)) | Instance(Reference, "a Reference")  # values of the parameter
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,7 +142,7 @@ class DictionaryObjective(TheoremObjective, MeanPilotObjective, NearestObjective
 
     n_components: int = 64
     n_nonzero_coefs: int = 5
-    reference: Reference = "constant"
+    reference: ReferenceKind = "constant"
     n_reference: int | None = None
     beta: float = 0.1
     include_reference: bool = False
@@ -98,7 +152,7 @@ class DictionaryObjective(TheoremObjective, MeanPilotObjective, NearestObjective
     constraints: ClassVar[dict[str, Constraint]] = {
         "n_components": WholeNumber(least=1),
         "n_nonzero_coefs": WholeNumber(least=1),
-        "reference": OneOf(*get_args(Reference)),
+        "reference": OneOf(*get_args(ReferenceKind)),
         "n_reference": OneOf(None) | WholeNumber(least=1),
         "beta": RealNumber(least=0.0, most=1.0),
         "include_reference": Boolean(),
@@ -118,18 +172,19 @@ class DictionaryObjective(TheoremObjective, MeanPilotObjective, NearestObjective
         check_params(self, self.constraints)
         if self.beta == 0.0 and not self.include_reference:
             raise ValueError(
-                "beta=0 needs include_reference=True: rows that the reference represents without error are never "
-                "drawn, and a dictionary without the reference may have an error there. Or set beta to 0.1."
+                "beta=0 needs include_reference=True, Reference(include=True): rows that the reference represents "
+                "without error are never drawn, and a dictionary without it may have an error there. Or set beta to "
+                "0.1."
             )
         if self.n_reference not in (None, 1) and self.reference in _SINGLE_VECTORS:
             raise ValueError(
-                f"n_reference={self.n_reference}: the reference {self.reference!r} is one vector. Leave n_reference "
+                f"n_reference={self.n_reference}, the size of a Reference: {self.reference!r} is one vector. Leave it "
                 "out, or take 'singular', 'ksvd' or 'projective'."
             )
         if self.include_reference and self.n_reference is None and self.reference in ("ksvd", "projective"):
             raise ValueError(
                 f"include_reference=True: the reference {self.reference!r} has as many vectors as the dictionary, "
-                "which leaves no atom to learn. Set n_reference to fewer."
+                "which leaves no atom to learn. Set n_reference, the size of a Reference, to fewer."
             )
         if self.include_reference and self.positive and self.reference not in _SINGLE_VECTORS:
             raise ValueError(
@@ -315,7 +370,7 @@ class DictionaryObjective(TheoremObjective, MeanPilotObjective, NearestObjective
         if count > self.n_components:
             raise ValueError(
                 f"include_reference=True keeps {count} vectors of {self.reference!r}, more than n_components="
-                f"{self.n_components}. Set n_reference to fewer, or n_components to more."
+                f"{self.n_components}. Set n_reference, the size of a Reference, to fewer, or n_components to more."
             )
         return count
 

@@ -13,7 +13,7 @@ _BAND_COLUMNS = 256  # columns of a picture that one part adds to
 
 
 @njit(cache=True, nogil=True)
-def _cut(plane, top, left, side, centred, X, energy, first, last, rows):
+def _cut(plane, top, left, side, centered, X, energy, first, last, rows):
     n, d = X.shape
     for i in range(first * rows, min(n, last * rows)):
         y, x = top[i], left[i]
@@ -25,7 +25,7 @@ def _cut(plane, top, left, side, centred, X, energy, first, last, rows):
                 X[i, at] = value
                 total += value
                 at += 1
-        mean = X.dtype.type(total / d) if centred else X.dtype.type(0.0)
+        mean = X.dtype.type(total / d) if centered else X.dtype.type(0.0)
         square = 0.0
         for j in range(d):
             value = X[i, j] - mean
@@ -34,16 +34,16 @@ def _cut(plane, top, left, side, centred, X, energy, first, last, rows):
         energy[i] = square
 
 
-def cut_patches(plane: Array, top: Array, left: Array, side: int, *, centred: bool) -> tuple[Array, Array]:
+def cut_patches(plane: Array, top: Array, left: Array, side: int, *, centered: bool) -> tuple[Array, Array]:
     """Patches (n, side * side) of a picture (h, w) at their upper left corners, and their energies (n,) float64.
 
-    ``centred``: each less its own mean, which is computed in double precision, so that a constant patch becomes zero.
+    ``centered``: each less its own mean, which is computed in double precision, so that a constant patch becomes zero.
     """
     n = len(top)
     X, energy = np.empty((n, side * side), plane.dtype), np.empty(n)
     rows = part_rows(n, 1)
     over_parts(
-        lambda first, last: _cut(plane, top, left, side, centred, X, energy, first, last, rows),
+        lambda first, last: _cut(plane, top, left, side, centered, X, energy, first, last, rows),
         -(-n // rows),
         serial=X.size < 500_000,
     )

@@ -20,6 +20,7 @@ from tithe.dictionary.pictures import Planes, as_pixels
 from tithe.dictionary.pursuit_kernels import pursue
 
 LEAF = 65_536  # patches cut at a time
+_CHUNK_PATCHES = 65_536  # patches coded at a time
 
 
 def corners(length: int, side: int, step: int) -> Array:
@@ -45,7 +46,7 @@ class PatchSource(Source):
 
     With ``stacked`` a row (n, planes * side * side) holds the patches of all planes at one place, one after the other.
     The planes are an orthonormal transform of the colours, so lengths and angles are those of stacked colours. But grey
-    is a constant in the first plane alone: draw patches by their error at the constant only if they are ``centred``.
+    is a constant in the first plane alone: draw patches by their error at the constant only if they are ``centered``.
 
     Parameters
     ----------
@@ -54,7 +55,7 @@ class PatchSource(Source):
         The side in pixels.
     step : int
         Pixels between neighbouring patches.
-    centred : bool
+    centered : bool
         Whether the mean of each patch is subtracted.
     above : float
         Patches whose energy is not above this are left out. Ids and ``n_rows`` count them nevertheless.
@@ -79,7 +80,7 @@ class PatchSource(Source):
         *,
         patch_size: int = 8,
         step: int = 1,
-        centred: bool = True,
+        centered: bool = True,
         above: float = -1.0,
         clipping: ClippedNoise | None = None,
         stacked: bool = False,
@@ -98,7 +99,7 @@ class PatchSource(Source):
                 f"The picture has {h} x {w} pixels, less than one patch of {patch_size} x {patch_size}. "
                 "Take a smaller patch_size."
             )
-        self.patch_size, self.step, self.centred = int(patch_size), int(step), bool(centred)
+        self.patch_size, self.step, self.centered = int(patch_size), int(step), bool(centered)
         self.above, self.clipping = float(above), clipping
         self.tops, self.lefts = corners(h, patch_size, step), corners(w, patch_size, step)
         numbers = range(self.planes.n_planes)
@@ -116,7 +117,9 @@ class PatchSource(Source):
         digest = hashlib.sha256()
         for rows in self.planes.stripes():
             digest.update(np.ascontiguousarray(image[rows]).tobytes())
-        about = f"{image.shape} {image.dtype} {self.patch_size} {self.step} {self.centred} {self.above} {self.clipping}"
+        about = (
+            f"{image.shape} {image.dtype} {self.patch_size} {self.step} {self.centered} {self.above} {self.clipping}"
+        )
         about += " stacked" if len(self.groups) < self.planes.n_planes else ""
         return f"patches {digest.hexdigest()} {about}"
 
@@ -164,7 +167,7 @@ class PatchSource(Source):
     def _cut_plane(self, plane: int, tops: Array, lefts: Array) -> tuple[Array, Array, Array | None]:
         top, bottom = int(tops[0]), int(tops[-1]) + self.patch_size
         stripe = self.planes.read(plane, top, bottom)
-        X, energy = cut_patches(stripe, tops - top, lefts, self.patch_size, centred=self.centred)
+        X, energy = cut_patches(stripe, tops - top, lefts, self.patch_size, centered=self.centered)
         if self.clipping is None:
             return X, energy, None
         strength = self.clipping.strength(self.planes, plane, top, bottom, self.patch_size)[tops - top, lefts]
@@ -261,9 +264,6 @@ def averaged(
             progress(2, number + 1, len(source.groups) * last * len(lefts))
 
 
-_CHUNK_PATCHES = 65_536  # patches coded at a time
-
-
 def check_mask(image: Any, mask: Any) -> tuple[Array, Array]:
     """The picture with zeros at missing pixels, and a mask (h, w) of the known pixels."""
     image, mask = np.asarray(image), np.asarray(mask)
@@ -296,8 +296,8 @@ def filled(image: Array, known: Array, atoms: Array, side: int, max_atoms: int, 
             total = np.zeros(known.shape)
             for start in range(0, len(top), _CHUNK_PATCHES):
                 chunk = slice(start, start + _CHUNK_PATCHES)
-                X = cut_patches(plane, top[chunk], left[chunk], side, centred=False)[0]
-                seen = cut_patches(known.view(np.uint8), top[chunk], left[chunk], side, centred=False)[0]
+                X = cut_patches(plane, top[chunk], left[chunk], side, centered=False)[0]
+                seen = cut_patches(known.view(np.uint8), top[chunk], left[chunk], side, centered=False)[0]
                 rows = complete_rows(X, seen, atoms, n_nonzero=max_atoms, allowed=allowed)
                 add_at(rows, top[chunk], left[chunk], side, total, count)
             new_pixels = ~known & (count > 0)

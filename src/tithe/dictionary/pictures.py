@@ -7,12 +7,12 @@ import os
 import struct
 import sys
 import zlib
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
+from scipy import sparse
 
 from tithe.core.data import Array
 from tithe.core.errors import FileFormatError
@@ -20,8 +20,8 @@ from tithe.core.files import replacing
 from tithe.rows.stores import Limits, check_regular
 
 # rows: the sum of the colours, red against blue, green against both; orthogonal, so white noise stays white
-_COLOUR_MATRIX = np.array([[1.0, 1.0, 1.0], [1.0, 0.0, -1.0], [1.0, -2.0, 1.0]])
-_MATRIX_NORMS = np.linalg.norm(_COLOUR_MATRIX, axis=1)
+_COLOR_MATRIX = np.array([[1.0, 1.0, 1.0], [1.0, 0.0, -1.0], [1.0, -2.0, 1.0]])
+_MATRIX_NORMS = np.linalg.norm(_COLOR_MATRIX, axis=1)
 _MAX_VALUE = 1e15  # squares of larger values, or of values below its inverse, do not fit into single precision
 _ALPHA_ADVICE = {
     (1,): " Leave out the last axis: image[..., 0].",
@@ -29,6 +29,16 @@ _ALPHA_ADVICE = {
     (4,): " An alpha channel is not noise: leave it out, image[..., :3].",
 }
 _STRIPE_PIXELS = 1 << 20  # pixels worked on at a time
+_OTHER_ORDER = {"B": "L", "L": "B", "N": "B" if sys.byteorder == "little" else "L"}
+_PIXEL_BYTES = {"I": 4, "F": 4, "I;16": 2, "I;16B": 2, "I;16L": 2, "I;16N": 2}  # per channel; 1 in other modes
+_BITS, _PLANAR = 258, 284  # tags of TIFF
+_ALPHA_FORMATS = (".png", ".tif", ".tiff", ".webp")
+_DEEP_FORMATS = (".png", ".tif", ".tiff")  # with 16 bits
+_MAX_SIDE = {".jpg": 65535, ".jpeg": 65535, ".webp": 16383}  # pixels along a side, of lossy formats
+_STRIP_BYTES = 1 << 22  # bytes of a TIFF that are compressed at a time
+_ZLIB_LEVEL = 4  # higher levels hardly compress the lower bytes of photographs
+_PNG_HEAD = 33  # bytes of the signature and the first chunk of a PNG
+_PIXELS_PER_ENTRY, _LINE_PIXELS, _BACKGROUND = 5, 2, 255  # in pictures of atoms: of an entry, and between atoms
 
 
 class Planes:
@@ -44,10 +54,12 @@ class Planes:
     """
 
     def __init__(self, image: Any) -> None:
+        if sparse.issparse(image):
+            raise TypeError("Sparse data was passed, and pictures are dense: convert it with image.toarray().")
         image = np.asarray(image)
         image = image.astype(image.dtype.newbyteorder("="), copy=False)
-        colours = image.ndim == 3 and image.shape[2] == 3
-        if image.ndim != 2 and not colours:
+        colors = image.ndim == 3 and image.shape[2] == 3
+        if image.ndim != 2 and not colors:
             advice = _ALPHA_ADVICE.get(image.shape[2:], "")
             raise ValueError(f"A picture has shape (height, width) or (height, width, 3), got {image.shape}.{advice}")
         if image.dtype not in (np.uint8, np.uint16, np.float32, np.float64):
@@ -56,7 +68,7 @@ class Planes:
             raise ValueError(f"The picture has no pixels: its shape is {image.shape}.")
         self.image: Array = image
         self.height, self.width = image.shape[:2]
-        self.n_planes = 3 if colours else 1
+        self.n_planes = 3 if colors else 1
         if image.dtype.kind == "f":
             self._check_finite()
 
@@ -89,20 +101,20 @@ class Planes:
             return np.ascontiguousarray(rows, dtype=np.float32)
         # in double precision the second and third plane of a grey picture are exactly 0
         mixed = rows[..., 0].astype(np.float64)
-        for colour in (1, 2):
-            if _COLOUR_MATRIX[plane, colour]:
-                mixed += _COLOUR_MATRIX[plane, colour] * rows[..., colour]
+        for color in (1, 2):
+            if _COLOR_MATRIX[plane, color]:
+                mixed += _COLOR_MATRIX[plane, color] * rows[..., color]
         plane_rows: Array = (mixed / _MATRIX_NORMS[plane]).astype(np.float32)
         return plane_rows
 
     def channels(self, top: int, bottom: int) -> list[Array]:
         """Rows ``top`` to ``bottom`` of grey, or of each colour: (bottom - top, w)."""
         rows = self.image[top:bottom]
-        return [rows] if self.n_planes == 1 else [rows[..., colour] for colour in range(3)]
+        return [rows] if self.n_planes == 1 else [rows[..., color] for color in range(3)]
 
     def shares(self, plane: int) -> Array:
         """The share of the variance of each channel in that of a plane."""
-        return np.ones(1) if self.n_planes == 1 else (_COLOUR_MATRIX[plane] / _MATRIX_NORMS[plane]) ** 2
+        return np.ones(1) if self.n_planes == 1 else (_COLOR_MATRIX[plane] / _MATRIX_NORMS[plane]) ** 2
 
     def changed(self, top: int, change: Array) -> Array:
         """The rows from ``top`` on after ``change`` (planes, rows, w) is subtracted from the planes: float64."""
@@ -110,17 +122,17 @@ class Planes:
         if self.n_planes == 1:
             changed: Array = rows - change[0]
             return changed
-        for colour in range(3):
+        for color in range(3):
             for plane in range(3):
-                if _COLOUR_MATRIX[plane, colour]:
-                    rows[..., colour] -= change[plane] * (_COLOUR_MATRIX[plane, colour] / _MATRIX_NORMS[plane])
+                if _COLOR_MATRIX[plane, color]:
+                    rows[..., color] -= change[plane] * (_COLOR_MATRIX[plane, color] / _MATRIX_NORMS[plane])
         return rows
 
 
-def as_colours(planes: Array) -> Array:
+def as_colors(planes: Array) -> Array:
     """Values (..., 3) of the three planes as red, green and blue."""
-    colours: Array = planes @ (_COLOUR_MATRIX / _MATRIX_NORMS[:, None])
-    return colours
+    colors: Array = planes @ (_COLOR_MATRIX / _MATRIX_NORMS[:, None])
+    return colors
 
 
 def as_pixels(values: Array, dtype: Any) -> Array:
@@ -130,93 +142,6 @@ def as_pixels(values: Array, dtype: Any) -> Array:
     limits = np.iinfo(dtype)
     pixels: Array = np.clip(np.rint(values), limits.min, limits.max).astype(dtype)
     return pixels
-
-
-_STRIPE_BYTES = 1 << 22  # bytes that are compressed at a time
-_ZLIB_LEVEL = 4  # higher levels hardly compress the lower bytes of photographs
-_PNG_COLOUR_TYPES = {1: 0, 2: 4, 3: 2, 4: 6}  # by number of channels
-
-
-def write_deep(
-    path: str | os.PathLike[str], pixels: Array, alpha: Array | None, profile: bytes | None, *, png: bool
-) -> None:
-    """Write pixels (h, w) or (h, w, 3) and alpha (h, w), both uint16, as PNG or TIFF."""
-    values = pixels if pixels.ndim == 3 else pixels[..., None]
-    if alpha is not None:
-        values = np.concatenate([values, alpha[..., None]], axis=2)
-    with open(path, "wb") as file:
-        (_write_png if png else _write_tiff)(file, values, profile)
-
-
-def _stripes(values: Array) -> Iterator[Array]:
-    rows = max(1, _STRIPE_BYTES // values[0].nbytes)
-    for top in range(0, len(values), rows):
-        yield values[top : top + rows]
-
-
-def _write_tiff(file: BinaryIO, values: Array, profile: bytes | None) -> None:
-    import tifffile
-
-    channels = values.shape[2]
-    tifffile.imwrite(
-        file,
-        values if channels > 1 else values[..., 0],
-        photometric="rgb" if channels > 2 else "minisblack",
-        planarconfig="contig" if channels > 1 else None,
-        extrasamples=["unassalpha"] if channels in (2, 4) else None,
-        rowsperstrip=max(1, _STRIPE_BYTES // values[0].nbytes),
-        compression="adobe_deflate",
-        compressionargs={"level": _ZLIB_LEVEL},
-        predictor=True,
-        iccprofile=profile,
-        software=False,
-        metadata=None,
-        maxworkers=1,
-    )
-
-
-# -- PNG (W3C, third edition) ----------------------------------------------------------------------
-
-
-def _write_png(file: BinaryIO, values: Array, profile: bytes | None) -> None:
-    height, width, channels = values.shape
-    file.write(b"\x89PNG\r\n\x1a\n")
-    _chunk(file, b"IHDR", struct.pack(">IIBBBBB", width, height, 16, _PNG_COLOUR_TYPES[channels], 0, 0, 0))
-    if profile:
-        _chunk(file, b"iCCP", b"ICC profile\0\0" + zlib.compress(profile))
-    pack = zlib.compressobj(_ZLIB_LEVEL)
-    above = np.zeros((1, 2 * width * channels), np.uint8)
-    for stripe in _stripes(values):
-        rows = stripe.astype(">u2").reshape(len(stripe), -1).view(np.uint8)
-        _chunk(file, b"IDAT", pack.compress(_filtered(rows, above, 2 * channels)))
-        above = rows[-1:]
-    _chunk(file, b"IDAT", pack.flush())
-    _chunk(file, b"IEND", b"")
-
-
-def _chunk(file: BinaryIO, name: bytes, data: bytes) -> None:
-    file.write(struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(data, zlib.crc32(name))))
-
-
-def _filtered(rows: Array, above: Array, step: int) -> bytes:
-    """Paeth's filter: each byte minus that to the left, above or above left, whichever its rule chooses."""
-    up = np.concatenate([above, rows[:-1]])
-    left, corner = np.zeros_like(rows), np.zeros_like(rows)
-    left[:, step:], corner[:, step:] = rows[:, :-step], up[:, :-step]
-    to_left = np.abs(up.astype(np.int16) - corner)  # of left + up - corner
-    to_up = np.abs(left.astype(np.int16) - corner)
-    to_corner = np.abs(left.astype(np.int16) + up - 2 * corner.astype(np.int16))
-    near = np.where(to_up <= to_corner, up, corner)
-    near = np.where((to_left <= to_up) & (to_left <= to_corner), left, near)
-    lines = np.empty((len(rows), 1 + rows.shape[1]), np.uint8)
-    lines[:, 0] = 4
-    np.subtract(rows, near, out=lines[:, 1:])
-    return lines.tobytes()
-
-
-_OTHER_ORDER = {"B": "L", "L": "B", "N": "B" if sys.byteorder == "little" else "L"}
-_PIXEL_BYTES = {"I": 4, "F": 4, "I;16": 2, "I;16B": 2, "I;16L": 2, "I;16N": 2}  # per channel; 1 in other modes
-_BITS, _PLANAR = 258, 284  # tags of TIFF
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -390,17 +315,10 @@ def _arrays(image: Any, notes: list[str]) -> tuple[Array, Array | None]:
         alpha = np.asarray(whole.getchannel("A"))
         image = whole.convert("L") if image.mode in ("L", "LA", "1") else whole.convert("RGB")
     if image.mode not in ("L", "RGB"):
-        grey = image.mode == "1"
-        notes.append("black and white became grey" if grey else f"its mode, {image.mode}, was changed to RGB")
-        image = image.convert("L" if grey else "RGB")
+        gray = image.mode == "1"
+        notes.append("black and white became grey" if gray else f"its mode, {image.mode}, was changed to RGB")
+        image = image.convert("L" if gray else "RGB")
     return np.array(image), alpha
-
-
-_ALPHA_FORMATS = (".png", ".tif", ".tiff", ".webp")
-_DEEP_FORMATS = (".png", ".tif", ".tiff")  # with 16 bits
-_MAX_SIDE = {".jpg": 65535, ".jpeg": 65535, ".webp": 16383}  # pixels along a side, of lossy formats
-_PIXELS_PER_ENTRY, _LINE_PIXELS = 5, 2  # pixels for each entry of an atom, and between atoms
-_BACKGROUND = 255
 
 
 def check_picture_name(path: str | os.PathLike[str], shape: tuple[int, ...] = (8, 8)) -> None:
@@ -439,7 +357,9 @@ def write_picture(path: str | os.PathLike[str], picture: Picture) -> list[str]:
         pixels, alpha = _as_bytes(pixels), None if alpha is None else _as_bytes(alpha)
     with replacing(path) as temporary:
         if deep:
-            write_deep(temporary, pixels, alpha, picture.profile, png=ending == ".png")
+            values = pixels if pixels.ndim == 3 else pixels[..., None]
+            values = values if alpha is None else np.concatenate([values, alpha[..., None]], axis=2)
+            (_save_deep_png if ending == ".png" else _save_deep_tiff)(temporary, values, picture.profile)
         else:
             _save(temporary, ending, pixels, alpha, picture.profile)
     return notes
@@ -455,6 +375,45 @@ def _save(path: Path, ending: str, pixels: Array, alpha: Array | None, profile: 
     if profile:
         options["icc_profile"] = profile
     image.save(path, format=Image.registered_extensions()[ending], **options)
+
+
+def _save_deep_png(path: Path, values: Array, profile: bytes | None) -> None:
+    """Write values (h, w, 1 to 4) of 16 bits: Pillow writes colors with 8."""
+    import png
+
+    height, width, channels = values.shape
+    writer = png.Writer(
+        width, height, greyscale=channels < 3, alpha=channels in (2, 4), bitdepth=16, compression=_ZLIB_LEVEL
+    )
+    whole = memory.BytesIO()
+    writer.write_packed(whole, (row.astype(">u2").tobytes() for row in values))
+    with open(path, "wb") as file, whole.getbuffer() as data:
+        file.write(data[:_PNG_HEAD])
+        if profile:  # which pypng does not write
+            png.write_chunk(file, b"iCCP", b"ICC profile\0\0" + zlib.compress(profile))
+        file.write(data[_PNG_HEAD:])
+
+
+def _save_deep_tiff(path: Path, values: Array, profile: bytes | None) -> None:
+    """Write values (h, w, 1 to 4) of 16 bits."""
+    import tifffile
+
+    channels = values.shape[2]
+    tifffile.imwrite(
+        path,
+        values if channels > 1 else values[..., 0],
+        photometric="rgb" if channels > 2 else "minisblack",
+        planarconfig="contig" if channels > 1 else None,
+        extrasamples=["unassalpha"] if channels in (2, 4) else None,
+        rowsperstrip=max(1, _STRIP_BYTES // values[0].nbytes),
+        compression="adobe_deflate",
+        compressionargs={"level": _ZLIB_LEVEL},
+        predictor=True,
+        iccprofile=profile,
+        software=False,
+        metadata=None,
+        maxworkers=1,
+    )
 
 
 def _as_bytes(values: Array) -> Array:
@@ -475,7 +434,7 @@ def atoms_picture(atoms: Array) -> Array:
     if n_planes * side * side != d:
         raise ValueError(f"Atoms of {d} entries are no square patches.")
     squares = np.moveaxis(atoms.reshape(k, n_planes, side, side).astype(np.float64), 1, 3)
-    squares = squares if n_planes == 1 else as_colours(squares)
+    squares = squares if n_planes == 1 else as_colors(squares)
     squares /= np.maximum(np.abs(squares).max(axis=(1, 2, 3), keepdims=True), 1e-300)
     roughness = sum((np.diff(squares, axis=axis) ** 2).sum(axis=(1, 2, 3)) for axis in (1, 2))
     roughness /= (squares**2).sum(axis=(1, 2, 3)) + 1e-300

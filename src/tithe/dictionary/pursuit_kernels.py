@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,14 @@ _ROWS_AT_ONCE = 6  # rows at a time: with two vectors of a dozen sums each, what
 _TILE_ROWS = 8 * _ROWS_AT_ONCE  # rows that meet an atom while it is in the first-level cache
 _PANEL_BYTES = 64  # of the atoms at a time
 _CHUNK_BYTES = 1 << 18  # bytes of correlations at a time, so that they stay in the second-level cache
+_FAST = {"contract", "reassoc", "nsz", "nnan"}
+_RECOMPUTED_SHARE = {"float64": 1e-8, "float32": 1e-3}  # of the energy; less is only known from the residual itself
+_MIN_SQUARE = {"float64": 1e-14, "float32": 1e-5}  # squared distance from the chosen atoms' span that counts as none
+_LANES = ATOM_MULTIPLE
+_ROUNDINGS = 64.0  # correlations below this multiple of the rounding of the signal's norm count as zero
+_FAST_WITH_NAN = {"contract", "reassoc", "nsz"}
+_TOLERANCE = {"float64": 1e-10, "float32": 1e-5}  # relative to the signal's norm: no coefficient moves by more
+_MAX_SWEEPS = 20_000
 
 
 @extending.intrinsic
@@ -101,15 +110,6 @@ def correlate(X: Array, panels: Array, first: int, last: int, alpha: Array) -> N
 
 
 Codes = tuple[Array, Array, Array, Array]  # atoms chosen, coefficients, squared errors, residuals
-
-_FAST = {"contract", "reassoc", "nsz", "nnan"}
-_RECOMPUTED_SHARE = {
-    "float64": 1e-8,
-    "float32": 1e-3,
-}  # share of the energy that is only known from the residual itself
-_MIN_SQUARE = {"float64": 1e-14, "float32": 1e-5}  # squared distance from the chosen atoms' span that counts as none
-_LANES = ATOM_MULTIPLE  # the atoms are filled up with zeros to a multiple of it
-_ROUNDINGS = 64.0  # correlations below this multiple of the rounding of the signal's norm count as zero
 
 # for what is called for every row and makes no array: without counting references, which would take half the time
 _row_njit = njit(cache=True, nogil=True, fastmath=_FAST, _nrt=False)  # type: ignore[call-overload]
@@ -411,32 +411,38 @@ def pursue(
     wanted. ``into``: arrays of `code_arrays` or of an earlier call that are used again.
     """
     n, d = X.shape
-    k = -(-len(atoms) // _LANES) * _LANES
+    codes = code_arrays(n, n_nonzero, d, X.dtype, with_residual=with_residual) if into is None else into
+    limits = _RECOMPUTED_SHARE[X.dtype.name], _MIN_SQUARE[X.dtype.name], _ROUNDINGS * float(np.finfo(X.dtype).eps)
+    serial = n * _padded(len(atoms)) * (d + n_nonzero) < 4_000_000
+    options = (n_nonzero, target, *limits, codes)
+    _code_rows(X, atoms, _code_positive if positive else _code, options, serial=serial)
+    return codes
+
+
+def _padded(k: int) -> int:
+    """The number of atoms with those of zeros that are added, which no row takes."""
+    return -(-k // ATOM_MULTIPLE) * ATOM_MULTIPLE
+
+
+def _code_rows(X: Array, atoms: Array, code: Callable[..., None], options: tuple[object, ...], *, serial: bool) -> None:
+    """Call ``code(X, start, end, alpha, atoms, gram, *options)`` for chunks of all rows; alpha are correlations."""
+    (n, d), k = X.shape, _padded(len(atoms))
     X = np.ascontiguousarray(X)
     atoms = np.concatenate([atoms, np.zeros((k - len(atoms), d))]).astype(X.dtype)
     exact = atoms.astype(np.float64)
-    into = code_arrays(n, n_nonzero, d, X.dtype, with_residual=with_residual) if into is None else into
     panels, rows, chunk_rows = as_panels(atoms), part_rows(n, 1), correlation_rows(k, X.itemsize)
-    limits = _RECOMPUTED_SHARE[X.dtype.name], _MIN_SQUARE[X.dtype.name], _ROUNDINGS * float(np.finfo(X.dtype).eps)
     with single_blas_thread():
         gram = np.ascontiguousarray(exact @ exact.T).astype(X.dtype)
-
-    code = _code_positive if positive else _code
 
     def run(first: int, last: int) -> None:
         alpha, stop = np.empty((chunk_rows, k), X.dtype), min(n, last * rows)
         for start in range(first * rows, stop, chunk_rows):
             end = min(stop, start + chunk_rows)
             correlate(X, panels, start, end, alpha)
-            code(X, start, end, alpha, atoms, gram, n_nonzero, target, *limits, into)
+            code(X, start, end, alpha, atoms, gram, *options)
 
-    over_parts(run, -(-n // rows), serial=n * k * (d + n_nonzero) < 4_000_000)
-    return into
+    over_parts(run, -(-n // rows), serial=serial)
 
-
-_FAST_WITH_NAN = {"contract", "reassoc", "nsz"}
-_TOLERANCE = {"float64": 1e-10, "float32": 1e-5}  # relative to the signal's norm: no coefficient moves by more
-_MAX_SWEEPS = 20_000
 
 # for what is called for every row and makes no array: without counting references, which would take half the time
 _row_njit_with_nan = njit(cache=True, nogil=True, fastmath=_FAST_WITH_NAN, _nrt=False)  # type: ignore[call-overload]
@@ -567,31 +573,15 @@ def lasso_codes(
     penalty: float,
     positive: bool = False,
     with_residual: bool = False,
-    into: tuple[Array, Array, Array, Array] | None = None,
-) -> tuple[Array, Array, Array, Array]:
-    """Codes that minimise |y - a D|^2 / 2 + penalty |a|_1 for each row y of ``X``, as `pursue` returns them.
+    into: Codes | None = None,
+) -> Codes:
+    """Codes that minimize |y - a D|^2 / 2 + penalty |a|_1 for each row y of ``X``, as `pursue` returns them.
 
     A code has at most min(k, d) entries: more are never needed.
     """
-    n, d = X.shape
-    max_atoms, k = min(len(atoms), d), -(-len(atoms) // ATOM_MULTIPLE) * ATOM_MULTIPLE
-    X = np.ascontiguousarray(X)
-    atoms = np.concatenate([atoms, np.zeros((k - len(atoms), d))]).astype(X.dtype)  # no atom of zeros is ever chosen
-    exact = atoms.astype(np.float64)
-    if into is None:
-        residual = np.empty((n if with_residual else 0, d), X.dtype)
-        into = np.empty((n, max_atoms), np.int32), np.empty((n, max_atoms), X.dtype), np.empty(n), residual
-    panels, rows, chunk_rows = as_panels(atoms), part_rows(n, 1), correlation_rows(k, X.itemsize)
-    close = _TOLERANCE[X.dtype.name]
-    with single_blas_thread():
-        gram = np.ascontiguousarray(exact @ exact.T).astype(X.dtype)
-
-    def run(first: int, last: int) -> None:
-        alpha, stop = np.empty((chunk_rows, k), X.dtype), min(n, last * rows)
-        for start in range(first * rows, stop, chunk_rows):
-            end = min(stop, start + chunk_rows)
-            correlate(X, panels, start, end, alpha)
-            _code_lasso(X, start, end, alpha, atoms, gram, penalty, positive, close, into)
-
-    over_parts(run, -(-n // rows), serial=n * k * d < 1_000_000)
-    return into
+    (n, d), close = X.shape, _TOLERANCE[X.dtype.name]
+    n_nonzero = min(len(atoms), d)
+    codes = code_arrays(n, n_nonzero, d, X.dtype, with_residual=with_residual) if into is None else into
+    serial = n * _padded(len(atoms)) * d < 1_000_000
+    _code_rows(X, atoms, _code_lasso, (penalty, positive, close, codes), serial=serial)
+    return codes

@@ -47,6 +47,14 @@ from tithe.online.memory import Past, with_zeros
 _MIN_EXPECTED = 12.0  # rows of a cluster that goes on; none of them is held with a probability of exp(-12)
 _MIN_HALF_LIVES = 1.5  # without a row; shorter pauses are common in streams with days and weeks
 _MAX_HALF_LIVES = 60.0  # older rows have no weight; powers of two must not overflow
+MAX_ENTRIES = 65_536
+_BALL = 2.0  # radius of the prior's ball, in units of the rows' radius R
+_MAX_CURB = 0.5  # over the loss of a row; below 1, a lower loss always lowers S_t
+_JUMP_CHANCES = (1.0 / 3.0, 0.5)  # of each kind of move, for 1 < k < p and at k = 1 or p
+KERNELS = ("birth_death", "symmetric", "paper")
+SCALES = ("clusters", "centers")
+TINY = 1e-70  # norms below this count as 0, because their fourth powers underflow
+_SURVEY_SHARE, _MAX_SURVEY_ROWS = 8, 128  # a survey follows after an eighth of the rows so far, at most 128 rows
 
 
 def stale_rows(block: Block, centers: Array, n_rows: int, half_life: float) -> Array:
@@ -73,9 +81,6 @@ def stale_rows(block: Block, centers: Array, n_rows: int, half_life: float) -> A
     held_since = np.searchsorted(np.sort(age), gap)
     ended: Array = (gap >= _MIN_HALF_LIVES) & (share * held_since >= _MIN_EXPECTED)
     return ended[labels]
-
-
-MAX_ENTRIES = 65_536
 
 
 class History(Storable):
@@ -153,33 +158,23 @@ def _joined(rows: Array, stride: int) -> Array:
     return np.stack([last[0], mean[1], last[2], mean[3]])
 
 
-_MAX_CURB = 0.5  # over the loss of a row; below 1, a lower loss always lowers S_t
-_JUMP_CHANCES = (1.0 / 3.0, 0.5)  # of each kind of move, for 1 < k < p and at k = 1 or p
-
-
 @dataclass(frozen=True, kw_only=True)
 class Preset:
     """Values of the parameters of `PACO` that are not given.
 
     Parameters
     ----------
-    ball : float
-        Radius of the prior's ball, in units of the rows' radius R.
     eta : float
     n_samples : int
-    kernel : str
     """
 
-    ball: float
     eta: float
     n_samples: int
-    kernel: str = "birth_death"
 
 
 PRESETS = {
-    "theory": Preset(ball=2.0, eta=1.0, n_samples=500),
-    "package": Preset(ball=1.5, eta=0.0, n_samples=500, kernel="paper"),
-    "practical": Preset(ball=2.0, eta=1.25, n_samples=12),
+    "practical": Preset(eta=1.25, n_samples=12),
+    "theory": Preset(eta=1.0, n_samples=500),
 }
 
 
@@ -199,9 +194,6 @@ def schedule(options: Mapping[str, Any], d: int, radius: float, scale: Scale | N
         falls = options["horizon"] is None and options["inverse_temperature"] is None
         rate = inverse_temperature(options, d, radius, 1.0)
         return np.array([rate, 0.0 if falls else np.inf, rate, never, eta, 0.0, never])
-    if preset == "package":
-        rate, curb = 5.0 * (d + 2) / (radius * temperature), (d + 2) / (1.5 * radius) ** 4
-        return np.array([rate, 1.0, curb, never, eta, 0.0, never])
     if scale is None:  # no rows were measured yet
         return np.array([0.0, 0.0, hot, _MAX_CURB, 0.0, 0.0, never])
     variance = max(scale.variance, (1e-12 * radius) ** 2)  # equal rows have variance 0
@@ -209,14 +201,12 @@ def schedule(options: Mapping[str, Any], d: int, radius: float, scale: Scale | N
     return np.array([rate, 0.0, hot, _MAX_CURB, 0.0, eta * variance * scale.split, surprise])
 
 
-def student_scale(preset: str, max_clusters: int, d: int, t: float, rate: float, ball: float) -> float:
+def student_scale(preset: str, max_clusters: int, t: float, rate: float, ball: float) -> float:
     """tau of the proposals that are drawn around means.
 
-    1 / sqrt(p t) for "theory", from the scale matrix of the R package for "package". For "practical" the width of the
-    distribution of a centre that has a p-th part of the weight, but at most that of the ball.
+    1 / sqrt(p t) for "theory". For "practical" the width of the distribution of a centre that has a p-th part of the
+    weight, but at most that of the ball.
     """
-    if preset == "package":
-        return math.sqrt(0.5 / math.sqrt(max_clusters * t * d))
     if preset == "theory":
         return 1.0 / math.sqrt(max_clusters * t)
     return 0.5 * math.sqrt(max_clusters / max(rate * t, 0.25 * max_clusters / ball**2))
@@ -260,12 +250,6 @@ def anchors_of(scale: Scale, rate: float, ball: float) -> tuple[Array, Array, Ar
     taus = 0.5 / np.sqrt(np.maximum(rate * scale.weights, 1e-300))
     taus = np.clip(np.concatenate([taus, np.full(LATEST, 0.5 * math.sqrt(scale.variance))]), 1e-9 * ball, ball)
     return anchors, taus, log_student_constant(taus, anchors.shape[1]), scale.n_cut, scale.levels
-
-
-KERNELS = ("birth_death", "symmetric", "paper")
-SCALES = ("clusters", "centers")
-TINY = 1e-70  # norms below this count as 0, because their fourth powers underflow
-_SURVEY_SHARE, _MAX_SURVEY_ROWS = 8, 128  # a survey follows after an eighth of the rows so far, at most 128 rows
 
 
 _OPTIONS = {
@@ -408,6 +392,11 @@ class Chain(Storable):
         """The centres that the next row is predicted with: (k, d)."""
         return self.centers[: self.state[K]].copy()
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the past and of the history."""
+        return self.past.nbytes + self.history.entries.nbytes + self.means.nbytes
+
     def check_options(self, options: dict[str, Any]) -> None:
         """Refuse other options than those that the rows so far were taken with."""
         if self.options != options:
@@ -441,7 +430,7 @@ class Chain(Storable):
         self.centers[:k] = direction / np.linalg.norm(direction, axis=1, keepdims=True) * distance
 
     def _set_radius(self, radius: float) -> None:
-        d, ball = self.centers.shape[1], PRESETS[self.options["preset"]].ball * radius
+        d, ball = self.centers.shape[1], _BALL * radius
         self.radius = radius
         self.prior = np.array([log_ball_density(ball, d), ball, radius])
         self._set_schedule()
@@ -545,7 +534,7 @@ class Chain(Storable):
         if o["preset"] == "practical" and self.n_rows >= self.next_survey:
             self._survey()
         rate, eta, total = self._temperature()
-        tau = student_scale(o["preset"], p, d, max(1.0, total), rate, self.prior[1])
+        tau = student_scale(o["preset"], p, max(1.0, total), rate, self.prior[1])
         accepted = swap_chain(
             self.n_rows - 1, self.dice, self.past.arrays, self.centers, self.state, self.means, self.stamps, tau,
             float(log_student_constant(tau, d)), o["kernel"] == "symmetric", True, self.prior, self.jumps,

@@ -24,7 +24,7 @@ _CURVE_WIDTH = 60  # characters of a curve
 @click.argument("where", metavar="STREAM...", nargs=-1, required=True)
 @click.option("-o", "--output", type=click.Path(file_okay=False), required=True, help="Folder to write.")
 @click.option("--max-clusters", type=click.IntRange(min=1), default=20)
-@click.option("--preset", type=click.Choice(["practical", "theory", "package"]), default="practical")
+@click.option("--preset", type=click.Choice(["practical", "theory"]), default="practical")
 @click.option(
     "--many-centers", is_flag=True, help="Many centres for rows that fill a region, as those of sensors often do."
 )

@@ -17,6 +17,9 @@ _SWAP_SHARE = 1.0 / 16.0  # share of the steps that propose all centres
 UNIFORM = 0.3  # share of births anywhere in the ball; the others come near the anchors
 _NEWEST_SHARE = 0.25  # of the others; a quarter go to all of the last anchors, and half to the first ones
 _DOF = 3.0  # of the Student law
+LARGEST = 8  # centres up to which the permanent of the symmetric form is computed
+_LLOYD_STEPS = 10  # steps of a search
+_MAX_START_DRAWS = 100  # to start a chain inside the ball
 
 
 @njit(cache=True, nogil=True)
@@ -48,14 +51,14 @@ def _square(point):
 
 
 @njit(cache=True, nogil=True)
-def _draw_student(dice, centre, tau, out):
+def _draw_student(dice, center, tau, out):
     """m + sqrt(2) tau g / sqrt(chi2_3 / 3)."""
     normals = np.empty(3)
     _normals(dice, normals)
     stretch = math.sqrt(2.0 * _DOF / _square(normals)) * tau
     _normals(dice, out)
     for j in range(out.shape[0]):
-        out[j] = centre[j] + stretch * out[j]
+        out[j] = center[j] + stretch * out[j]
 
 
 @njit(cache=True, nogil=True)
@@ -68,11 +71,26 @@ def _square_gap(point, others, a):
 
 
 @njit(cache=True, nogil=True)
+def _square_distance(rows, i, centers, c):
+    total = 0.0
+    for j in range(rows.shape[0]):
+        gap = rows[j, i] - centers[c, j]
+        total += gap * gap
+    return total
+
+
+@njit(cache=True, nogil=True)
+def _log_student_of(point, places, a, tau, log_constant):
+    """The log density of a draw round place ``a``."""
+    total = _square_gap(point, places, a)
+    return log_constant - 0.5 * (_DOF + point.shape[0]) * math.log1p(total / (2.0 * _DOF * tau * tau))
+
+
+@njit(cache=True, nogil=True)
 def _log_student(point, draws, a):
     """The log density of a draw round anchor ``a``."""
     anchors, taus, log_constants, _, _ = draws
-    total = _square_gap(point, anchors, a)
-    return log_constants[a] - 0.5 * (_DOF + point.shape[0]) * math.log1p(total / (2.0 * _DOF * taus[a] * taus[a]))
+    return _log_student_of(point, anchors, a, taus[a], log_constants[a])
 
 
 @njit(cache=True, nogil=True)
@@ -149,10 +167,7 @@ def _assign_row(past, i, centers, k):
     rows, columns, labels = past
     best, next_best, at, next_at = np.inf, np.inf, -1, -1
     for c in range(k):
-        total = 0.0
-        for j in range(rows.shape[0]):
-            gap = rows[j, i] - centers[c, j]
-            total += gap * gap
+        total = _square_distance(rows, i, centers, c)
         if total < best:
             best, next_best, at, next_at = total, best, c, at
         elif total < next_best:
@@ -395,11 +410,6 @@ def run_chain(X, first_row, seed, past, centers, state, clock, draws, prior, jum
     return n_rows
 
 
-LARGEST = 8  # centres up to which the permanent of the symmetric form is computed
-_LLOYD_STEPS = 10  # steps of a search
-_MAX_START_DRAWS = 100  # to start a chain inside the ball
-
-
 @njit(cache=True, nogil=True)
 def _set_dice(dice, seed, row, purpose):
     """Throw for one purpose after one row of one seed."""
@@ -417,14 +427,10 @@ def _normal(dice):
 @njit(cache=True, nogil=True)
 def _losses(rows, n, centers, k, out):
     """Squared distance of every row to the nearest of k centres."""
-    d = rows.shape[0]
     for i in range(n):
         best = np.inf
         for c in range(k):
-            total = 0.0
-            for j in range(d):
-                gap = rows[j, i] - centers[c, j]
-                total += gap * gap
+            total = _square_distance(rows, i, centers, c)
             best = total if total < best else best
         out[i] = best
 
@@ -446,8 +452,7 @@ def _seed_means(rows, weight, n, k, dice, gap, out):
         mass = 0.0
         for i in range(n):
             mass += weight[i] * gap[i]
-        for j in range(d):
-            out[c, j] = mean[j]
+        _copy(mean, out, c)
         if mass <= 0.0:
             continue
         target, at = _uniform(dice) * mass, n - 1
@@ -459,10 +464,7 @@ def _seed_means(rows, weight, n, k, dice, gap, out):
         for j in range(d):
             out[c, j] = rows[j, at]
         for i in range(n):
-            distance = 0.0
-            for j in range(d):
-                difference = rows[j, i] - out[c, j]
-                distance += difference * difference
+            distance = _square_distance(rows, i, out, c)
             gap[i] = distance if c == 0 or distance < gap[i] else gap[i]
     return mean
 
@@ -482,10 +484,7 @@ def _lloyd(rows, weight, n, means, k, mean):
         for i in range(n):
             best, at = np.inf, 0
             for c in range(k):
-                total = 0.0
-                for j in range(d):
-                    gap = rows[j, i] - means[c, j]
-                    total += gap * gap
+                total = _square_distance(rows, i, means, c)
                 if total < best:
                     best, at = total, c
             cost += weight[i] * best
@@ -502,13 +501,6 @@ def _lloyd(rows, weight, n, means, k, mean):
 
 
 @njit(cache=True, nogil=True)
-def _copy_centers(source, k, out):
-    for c in range(k):
-        for j in range(source.shape[1]):
-            out[c, j] = source[c, j]
-
-
-@njit(cache=True, nogil=True)
 def _means_of(rows, weight, n, k, row, seed, means, stamps, gap):
     """k-means of the past, once for each k after a row: a function of row and k, not of the state of the chain."""
     if stamps[k] == row:
@@ -518,7 +510,8 @@ def _means_of(rows, weight, n, k, row, seed, means, stamps, gap):
     mean = _seed_means(rows, weight, n, k, dice, gap, fresh)
     cost = _lloyd(rows, weight, n, fresh, k, mean)
     if stamps[k] < 0 or cost < _lloyd(rows, weight, n, means[k], k, mean):
-        _copy_centers(fresh, k, means[k])
+        for c in range(k):
+            _copy(fresh[c], means[k], c)
     stamps[k] = row
 
 
@@ -541,27 +534,18 @@ def _draw(dice, anchors, k, tau, shuffle, out):
 
 
 @njit(cache=True, nogil=True)
-def _log_student_of(point, centre, tau, log_constant):
-    total = 0.0
-    for j in range(point.shape[0]):
-        gap = point[j] - centre[j]
-        total += gap * gap
-    return log_constant - 0.5 * (_DOF + point.shape[0]) * math.log1p(total / (2.0 * _DOF * tau * tau))
-
-
-@njit(cache=True, nogil=True)
 def log_proposal(centers, anchors, k, tau, log_constant, symmetric):
     """ln of the density of k centres: in the order of the places, or in any order (permanent / k!)."""
     if not symmetric:
         total = 0.0
         for c in range(k):
-            total += _log_student_of(centers[c], anchors[c], tau, log_constant)
+            total += _log_student_of(centers[c], anchors, c, tau, log_constant)
         return total
     table, shift = np.empty((k, k)), 0.0
     for c in range(k):
         top = -np.inf
         for m in range(k):
-            table[c, m] = _log_student_of(centers[c], anchors[m], tau, log_constant)
+            table[c, m] = _log_student_of(centers[c], anchors, m, tau, log_constant)
             top = max(top, table[c, m])
         for m in range(k):
             table[c, m] = math.exp(table[c, m] - top)
@@ -583,13 +567,11 @@ def log_proposal(centers, anchors, k, tau, log_constant, symmetric):
 
 @njit(cache=True, nogil=True)
 def _all_inside(centers, k, ball):
+    inside = True
     for c in range(k):
-        total = 0.0
-        for j in range(centers.shape[1]):
-            total += centers[c, j] * centers[c, j]
-        if total > ball * ball:
-            return False
-    return True
+        if _square(centers[c]) > ball * ball:
+            inside = False
+    return inside
 
 
 @njit(cache=True, nogil=True)
@@ -613,7 +595,8 @@ def swap_chain(row, seed, past, centers, state, means, stamps, tau, log_constant
     for _ in range(_MAX_START_DRAWS if fresh else 0):
         _draw(dice, means[k], k, tau, symmetric, trial)
         if _all_inside(trial, k, prior[BALL]):
-            _copy_centers(trial, k, centers)
+            for c in range(k):
+                _copy(trial[c], centers, c)
             break
     _losses(rows, n, centers, k, losses)
     log_backward = log_proposal(centers, means[k], k, tau, log_constant, symmetric)
@@ -640,7 +623,8 @@ def swap_chain(row, seed, past, centers, state, means, stamps, tau, log_constant
             >= -rate * change + (prior[LOG_BALL] - eta) * (new_k - k) + log_backward - log_forward + jump_ratios[k, way]
         ):
             continue
-        _copy_centers(trial, new_k, centers)
+        for c in range(new_k):
+            _copy(trial[c], centers, c)
         for i in range(n):
             losses[i] = trial_losses[i]
         k, log_backward = new_k, log_forward

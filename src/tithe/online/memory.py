@@ -16,6 +16,9 @@ from tithe.reduce.draws import MeanPilotObjective
 from tithe.reduce.stream import CoresetStream, StreamState
 
 N_ATTRIBUTES = 2  # the last columns of a row: the loss when it was predicted, and the curb
+_MAX_WEIGHT = 1e20  # squares of sums of weights must not overflow
+_MAX_VALUE = 1e71  # of a row
+_MIN_ROOM = 256  # rows that memory is allocated for at first
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,11 +89,6 @@ class QuasiPosteriorObjective(SensitivityObjective, MeanPilotObjective):
 
 def _points(block: Block) -> Block:
     return replace(block, X=np.ascontiguousarray(block.X[:, :-N_ATTRIBUTES]), mean=None)
-
-
-_MAX_WEIGHT = 1e20  # squares of sums of weights must not overflow
-_MAX_VALUE = 1e71  # of a row
-_MIN_ROOM = 256  # rows that memory is allocated for at first
 
 
 class Past(Storable):
@@ -182,6 +180,14 @@ class Past(Storable):
         """What kernels call the past: rows, columns, labels."""
         return self.rows, self.columns, self.labels
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the rows held, and of those in the stream."""
+        state = None if self.stream is None else self.stream.state
+        blocks = () if state is None else (*state.rows.parts, *state.tree.slots)
+        total: int = sum(array.nbytes for array in (*self.arrays, *(block.X for block in blocks)))
+        return total
+
     def room(self, state: Array) -> int:
         """The number of rows that can be added before `make_room`."""
         room = self.rows.shape[1] - int(state[N])
@@ -192,7 +198,7 @@ class Past(Storable):
         n = int(state[N])
         if self.stream is None or n - self.n_old < self.stream.leaf_size:
             more = max(_MIN_ROOM, n)
-            self.rows, self.columns, self.labels = (_wider(a, more) for a in (self.rows, self.columns, self.labels))
+            self.rows, self.columns, self.labels = (with_zeros(a, more) for a in (self.rows, self.columns, self.labels))
             return
         new = slice(self.n_old, n)
         if self.stream.n_rows == self.n_handed:  # if not, the last call was interrupted after the push
@@ -201,7 +207,7 @@ class Past(Storable):
         self.old_ids, self.old_weights, self.n_handed = coreset.row_ids(), coreset.weights(), self.stream.n_rows
         n_old = state[N] = self.n_old
         more = max(0, n_old + self.stream.leaf_size - self.rows.shape[1])
-        self.rows, self.columns, self.labels = (_wider(a, more) for a in (self.rows, self.columns, self.labels))
+        self.rows, self.columns, self.labels = (with_zeros(a, more) for a in (self.rows, self.columns, self.labels))
         self.rows[:, :n_old] = coreset.X[:, :-2].T
         self.columns[0, :n_old] = self.old_weights
         self.columns[1:3, :n_old] = coreset.X[:, -2:].T
@@ -230,6 +236,8 @@ class Past(Storable):
 
 def with_zeros(array: Array, more: int) -> Array:
     """The array with ``more`` columns of zeros at the end."""
+    if more == 0:
+        return array
     return np.concatenate([array, np.zeros((*array.shape[:-1], more), array.dtype)], axis=-1)
 
 
@@ -256,9 +264,3 @@ def _widened(state: StreamState, more: int) -> StreamState:
         tree=replace(state.tree, slots=tuple(wider_node(slot) for slot in state.tree.slots)),
         reducer=reducer,
     )
-
-
-def _wider(array: Array, more: int) -> Array:
-    if more == 0:
-        return array
-    return np.concatenate([array, np.zeros((len(array), more), array.dtype)], axis=1)

@@ -7,10 +7,12 @@ import math
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from typing import Any, ClassVar, Self
 from uuid import uuid4
 
 import numpy as np
+from sklearn.base import clone
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 from tithe.clustering.kernels import assign
@@ -27,7 +29,6 @@ from tithe.core.state_checks import (
     Labels,
     Storable,
     check_fields,
-    copy_with,
     expect,
 )
 from tithe.fit.bases import BaseEstimator, ClusterMixin
@@ -80,147 +81,11 @@ def regret_bounds(
     return bounds
 
 
-class RiverClusterer:
-    """The methods that river's pipelines, checks and evaluations need.
-
-    river is not imported here. If it is imported when an object is made, the class is registered with its `Clusterer`,
-    so that ``isinstance(model, river.base.Clusterer)`` holds whether river is imported before or after tithe.
-
-    Subclasses are estimators of scikit-learn that have a ``_chain`` of centres from the first row on, and take rows by
-    ``_take``.
-    """
-
-    get_params: Any
-    _chain: Any
-    _options: Any
-    _take: Any
-    _names: list[Any]
-    cluster_centers_: Any
-    feature_names_in_: Array
-    n_features_in_: int
-
-    def __new__(cls, *args: Any, **params: Any) -> Self:
-        base = sys.modules.get("river.base")
-        if base is not None and hasattr(base, "Clusterer"):  # not while river is being imported
-            base.Clusterer.register(cls)
-        return super().__new__(cls)
-
-    def learn_one(self, x: Mapping[Any, float]) -> None:
-        """Take one row, a dict of values by feature name. river's pipelines call this.
-
-        A feature that is missing is 0. A new one becomes one more column, which is 0 in all rows before. The columns
-        have the order of the frame that came first, then that of their names among those that came together.
-        """
-        options, names, first = self._options(), self._names_of(x), "_chain" not in self.__dict__
-        names = names + in_order(name for name in x if name not in names)
-        self._take(self._one(x, names), options)
-        self._names, self.n_features_in_ = names, len(names)
-        if first or len(names) > len(self.__dict__.get("feature_names_in_", names)):
-            self.__dict__.pop("feature_names_in_", None)
-            if all(isinstance(name, str) for name in names):
-                self.feature_names_in_ = np.array(names, dtype=object)  # frames are asked for the same order
-
-    def predict_one(self, x: Mapping[Any, float]) -> int:
-        """The number of the nearest centre of one row; 0 before the first row.
-
-        A feature that is missing is 0. A feature that no row had is left out.
-        """
-        if "_chain" not in self.__dict__:
-            return 0
-        gap = self._chain.current - self._one(x, self._names_of(x))
-        return int(np.einsum("ij,ij->i", gap, gap).argmin())
-
-    @property
-    def centers(self) -> dict[int, dict[Any, float]]:
-        """``cluster_centers_`` as river's clusterers give them: by number, and by the name of the feature."""
-        names = self.__dict__.get("_names", self.__dict__.get("feature_names_in_", range(self.n_features_in_)))
-        rows = self.cluster_centers_.tolist()
-        return {number: dict(zip(names, row, strict=True)) for number, row in enumerate(rows)}
-
-    def _names_of(self, x: Mapping[Any, float]) -> list[Any]:
-        """The known features in their order; those of ``x`` if rows had no names so far."""
-        if "_names" in self.__dict__:
-            return list(self._names)
-        if "_chain" not in self.__dict__:
-            return []
-        if hasattr(self, "feature_names_in_"):
-            return list(self.feature_names_in_)
-        if len(x) != self.n_features_in_:
-            raise ValueError(
-                f"The row has {len(x)} features, those before it had {self.n_features_in_} without names: the first "
-                "row with names must have as many."
-            )
-        return in_order(x)
-
-    def _one(self, x: Mapping[Any, float], names: list[Any]) -> Array:
-        return np.asarray(check_array([[x.get(name, 0.0) for name in names]], dtype=np.float64))
-
-    def clone(self, new_params: dict[str, Any] | None = None, include_attributes: bool = False) -> Self:
-        """A new estimator with the same parameters, except for ``new_params``.
-
-        ``include_attributes`` copies fitted attributes as well. `sklearn.base.clone` does the same without the options.
-        """
-        copied = type(self)(**copy.deepcopy({**self._get_params(), **(new_params or {})}))
-        if include_attributes:
-            learned = {name: value for name, value in vars(self).items() if name not in self._get_params()}
-            vars(copied).update(copy.deepcopy(learned))
-        return copied
-
-    def mutate(self, new_attrs: dict[str, Any]) -> None:
-        """Refuse: parameters cannot be changed after the first rows."""
-        if new_attrs:
-            raise ValueError(f"No attribute can be changed, got {', '.join(new_attrs)}: make a clone with new_params.")
-
-    def __or__(self, other: Any) -> Any:
-        from river.compose import Pipeline
-
-        return Pipeline(self, other)
-
-    def __ror__(self, other: Any) -> Any:
-        from river.compose import Pipeline
-
-        return Pipeline(other, self)
-
-    def _get_params(self) -> dict[str, Any]:
-        params: dict[str, Any] = self.get_params(deep=False)
-        return params
-
-    @classmethod
-    def _unit_test_params(cls) -> Iterator[dict[str, Any]]:
-        yield {}
-
-    def _unit_test_skips(self) -> set[str]:
-        return set()
-
-    @property
-    def _supervised(self) -> bool:
-        return False
-
-    @property
-    def _mutable_attributes(self) -> set[str]:
-        return set()
-
-    @property
-    def _is_stochastic(self) -> bool:
-        """Whether there is a parameter ``seed``, which river's checks would set: ours is ``random_state``."""
-        return False
-
-    @property
-    def _tags(self) -> set[str]:
-        return set()
-
-    @property
-    def _raw_memory_usage(self) -> int:
-        from river.base import Base
-
-        size: int = vars(Base)["_raw_memory_usage"].fget(self)
-        return size
-
-    @property
-    def _memory_usage(self) -> str:
-        from river.utils.pretty import humanize_bytes
-
-        return str(humanize_bytes(self._raw_memory_usage))
+def register_with_river(kind: type) -> None:
+    """Let ``isinstance(model, river.base.Clusterer)`` hold if river is imported, which is not done here."""
+    base = sys.modules.get("river.base")
+    if base is not None and hasattr(base, "Clusterer"):  # not while river is being imported
+        base.Clusterer.register(kind)
 
 
 def in_order(names: Iterable[Any]) -> list[Any]:
@@ -228,7 +93,7 @@ def in_order(names: Iterable[Any]) -> list[Any]:
     return sorted(names, key=lambda name: (type(name).__name__, name if isinstance(name, (int, str)) else repr(name)))
 
 
-class PACO(RiverClusterer, ClusterMixin, Described, Storable, BaseEstimator):
+class PACO(ClusterMixin, Described, Storable, BaseEstimator):
     """PAC-Bayesian online clustering: each row is predicted by the nearest of k centres before it is seen.
 
     After t rows x_1 .. x_t the centres c = (c_1 .. c_k) that predict the next one are a draw, by a reversible-jump
@@ -252,17 +117,15 @@ class PACO(RiverClusterer, ClusterMixin, Described, Storable, BaseEstimator):
     ----------
     max_clusters : int
         p.
-    preset : {"practical", "theory", "package"}
-        ``"package"`` has the temperatures of the R package PACBO: lambda_t = 5 (d + 2) / (R sqrt(t - 1)), a curb of
-        (d + 2) / ((1.5 R)^4 sqrt(t)) in S_t, a ball of radius 1.5 R, no penalty, and its steps: the kernel ``"paper"``,
-        unless ``kernel`` says otherwise. The package forgets no row: that is ``summary_size=None``.
+    preset : {"practical", "theory"}
+        The temperatures and penalties above.
     n_samples : int, optional
         Steps of the chain after each row; 500, or 12 with the preset ``"practical"``.
-    kernel : {"birth_death", "symmetric", "paper"}, optional
-        What a step does; ``"paper"`` with the preset ``"package"``, else ``"birth_death"``. With ``"birth_death"`` a
-        centre is added, removed or moved, which takes one pass over the past. ``"paper"`` proposes all centres at
-        once, from Student distributions around a k-means solution of the past; it mixes badly, since the order of the
-        centres must match. ``"symmetric"`` proposes the same in any order, for ``max_clusters`` up to 8.
+    kernel : {"birth_death", "symmetric", "paper"}
+        What a step does. With ``"birth_death"`` a centre is added, removed or moved, which takes one pass over the
+        past. ``"paper"`` proposes all centres at once, from Student distributions around a k-means solution of the
+        past; it mixes badly, since the order of the centres must match. ``"symmetric"`` proposes the same in any order,
+        for ``max_clusters`` up to 8.
     radius : float or "auto"
         The radius R. By default the norm of the first row that is not zero. Rows up to that one are predicted by a
         single centre at the origin, since the prior has no ball before. With a number, the first row is predicted by a
@@ -333,7 +196,7 @@ class PACO(RiverClusterer, ClusterMixin, Described, Storable, BaseEstimator):
         "max_clusters": WholeNumber(least=1),
         "preset": OneOf(*PRESETS),
         "n_samples": OneOf(None) | WholeNumber(least=1),
-        "kernel": OneOf(None, *KERNELS),
+        "kernel": OneOf(*KERNELS),
         "radius": OneOf("auto") | RealNumber(above=0.0),
         "beyond_radius": OneOf("restart", "error"),
         "eta": OneOf(None) | RealNumber(least=0.0),
@@ -351,7 +214,7 @@ class PACO(RiverClusterer, ClusterMixin, Described, Storable, BaseEstimator):
         *,
         preset: str = "practical",
         n_samples: int | None = None,
-        kernel: str | None = None,
+        kernel: str = "birth_death",
         radius: float | str = "auto",
         beyond_radius: str = "restart",
         eta: float | None = None,
@@ -363,6 +226,7 @@ class PACO(RiverClusterer, ClusterMixin, Described, Storable, BaseEstimator):
         summary_size: int | None = 1000,
         random_state: Any = None,
     ) -> None:
+        register_with_river(type(self))
         self.max_clusters = max_clusters
         self.preset = preset
         self.n_samples = n_samples
@@ -378,8 +242,10 @@ class PACO(RiverClusterer, ClusterMixin, Described, Storable, BaseEstimator):
         self.summary_size = summary_size
         self.random_state = random_state
 
-    _chain: Chain | FinishedChain
-    _names: list[Any]
+    labels_: Array
+    _chain: Chain | FinishedChain | None = None  # None before the first row
+    _names: list[Any] | None = None  # of the features, once a row came as a dict
+    _home: tuple[str | None, str] | None = None  # the folder and the id of the last checkpoint
     n_features_in_: int
     feature_names_in_: Array
 
@@ -387,8 +253,7 @@ class PACO(RiverClusterer, ClusterMixin, Described, Storable, BaseEstimator):
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Start anew, take the rows one by one in their order, and label them by the last centres."""
-        for name in ("_chain", "_home", "_names", "labels_", "schema_", "feature_names_in_"):
-            self.__dict__.pop(name, None)
+        self._forget("_chain", "_home", "_names", "labels_", "schema_", "feature_names_in_")
         self.partial_fit(X)
         self.labels_ = self.predict(X)
         return self
@@ -399,13 +264,12 @@ class PACO(RiverClusterer, ClusterMixin, Described, Storable, BaseEstimator):
         The result does not depend on how rows are split into batches, to the last bit. There are no weights.
         """
         options = self._options()
-        rows = self._checked(X, reset="_chain" not in self.__dict__)
+        rows = self._checked(X, reset=self._chain is None)
         self._take(rows, options)
         return self
 
     def _take(self, rows: Array, options: dict[str, Any]) -> None:
-        first = "_chain" not in self.__dict__
-        chain = Chain(options, rows.shape[1], as_seed(self.random_state)) if first else self._chain
+        chain = self._chain or Chain(options, rows.shape[1], as_seed(self.random_state))
         if isinstance(chain, FinishedChain):
             raise RowsNotSavedError("PACO cannot take more rows (fit starts anew)")
         chain.check_options(options)
@@ -418,9 +282,14 @@ class PACO(RiverClusterer, ClusterMixin, Described, Storable, BaseEstimator):
                 at = int(far.argmax())
                 raise ValueError(f"Row {at} of X has norm {far[at]:g}, beyond the radius of {chain.radius:g}.")
         self._chain = chain
-        self.__dict__.pop("labels_", None)
+        self._forget("labels_")
         chain.widen(rows.shape[1])
         chain.take(rows)
+
+    def _forget(self, *names: str) -> None:
+        for name in names:
+            with suppress(AttributeError):  # it may not be set
+                delattr(self, name)
 
     # -- results -------------------------------------------------------------------------------
 
@@ -428,11 +297,11 @@ class PACO(RiverClusterer, ClusterMixin, Described, Storable, BaseEstimator):
     def predict(self, X: Any) -> Array:
         """The number of the nearest current centre of each row: (n,)."""
         check_is_fitted(self)
-        labels: Array = assign(self._checked(X, reset=False), self._chain.current)[0]
+        labels: Array = assign(self._checked(X, reset=False), self._chain_for("predict").current)[0]
         return labels
 
     def __sklearn_is_fitted__(self) -> bool:
-        return "_chain" in self.__dict__
+        return self._chain is not None
 
     @property
     def cluster_centers_(self) -> Array:
@@ -491,9 +360,111 @@ class PACO(RiverClusterer, ClusterMixin, Described, Storable, BaseEstimator):
         return {"rows_so_far": self.n_rows_, "centers": centers}
 
     def _chain_for(self, name: str) -> Chain | FinishedChain:
-        if "_chain" not in self.__dict__:
+        if self._chain is None:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r} before any row came")
         return self._chain
+
+    # -- river ---------------------------------------------------------------------------------
+
+    # what river's pipelines, checks and evaluations read besides
+    _supervised = False
+    _is_stochastic = False  # whether there is a parameter ``seed``: ours is ``random_state``
+    _tags: ClassVar[set[str]] = set()
+    _mutable_attributes: ClassVar[set[str]] = set()
+
+    def learn_one(self, x: Mapping[Any, float]) -> None:
+        """Take one row, a dict of values by feature name. river's pipelines call this.
+
+        A feature that is missing is 0. A new one becomes one more column, which is 0 in all rows before. The columns
+        have the order of the frame that came first, then that of their names among those that came together.
+        """
+        options, names, first, columns = self._options(), self._names_of(x), self._chain is None, self._columns()
+        names = names + in_order(name for name in x if name not in names)
+        self._take(self._one(x, names), options)
+        self._names, self.n_features_in_ = names, len(names)
+        if first or (columns is not None and len(names) > len(columns)):
+            self._forget("feature_names_in_")
+            if all(isinstance(name, str) for name in names):
+                self.feature_names_in_ = np.array(names, dtype=object)  # frames are asked for the same order
+
+    def predict_one(self, x: Mapping[Any, float]) -> int:
+        """The number of the nearest centre of one row; 0 before the first row.
+
+        A feature that is missing is 0. A feature that no row had is left out.
+        """
+        if self._chain is None:
+            return 0
+        gap = self._chain.current - self._one(x, self._names_of(x))
+        return int(np.einsum("ij,ij->i", gap, gap).argmin())
+
+    @property
+    def centers(self) -> dict[int, dict[Any, float]]:
+        """``cluster_centers_`` as river's clusterers give them: by number, and by the name of the feature."""
+        names = self._names or self._columns() or range(self.n_features_in_)
+        rows = self.cluster_centers_.tolist()
+        return {number: dict(zip(names, row, strict=True)) for number, row in enumerate(rows)}
+
+    def _columns(self) -> list[Any] | None:
+        """The names of the columns, where they had some."""
+        try:
+            return list(self.feature_names_in_)
+        except AttributeError:
+            return None
+
+    def _names_of(self, x: Mapping[Any, float]) -> list[Any]:
+        """The known features in their order; those of ``x`` if rows had no names so far."""
+        names = self._names or self._columns()
+        if names is not None:
+            return names
+        if self._chain is None:
+            return []
+        if len(x) != self.n_features_in_:
+            raise ValueError(
+                f"The row has {len(x)} features, those before it had {self.n_features_in_} without names: the first "
+                "row with names must have as many."
+            )
+        return in_order(x)
+
+    def _one(self, x: Mapping[Any, float], names: list[Any]) -> Array:
+        return np.asarray(check_array([[x.get(name, 0.0) for name in names]], dtype=np.float64))
+
+    def clone(self, new_params: dict[str, Any] | None = None, include_attributes: bool = False) -> Self:
+        """A new estimator with the same parameters, except for ``new_params``.
+
+        ``include_attributes`` copies fitted attributes as well. `sklearn.base.clone` does the same without the options.
+        """
+        copied: Self = copy.deepcopy(self) if include_attributes else clone(self)
+        return copied.set_params(**(new_params or {}))
+
+    def mutate(self, new_attrs: dict[str, Any]) -> None:
+        """Refuse: parameters cannot be changed after the first rows."""
+        if new_attrs:
+            raise ValueError(f"No attribute can be changed, got {', '.join(new_attrs)}: make a clone with new_params.")
+
+    def __or__(self, other: Any) -> Any:
+        from river.compose import Pipeline
+
+        return Pipeline(self, other)
+
+    def __ror__(self, other: Any) -> Any:
+        from river.compose import Pipeline
+
+        return Pipeline(other, self)
+
+    @classmethod
+    def _unit_test_params(cls) -> Iterator[dict[str, Any]]:
+        yield {}
+
+    def _unit_test_skips(self) -> set[str]:
+        return set()
+
+    def _get_params(self) -> dict[str, Any]:
+        return self.get_params(deep=False)
+
+    @property
+    def _raw_memory_usage(self) -> int:
+        """Bytes of the rows held and of the history: river asks for them by this name."""
+        return self._chain.nbytes if isinstance(self._chain, Chain) else 0
 
     # -- on disk -------------------------------------------------------------------------------
 
@@ -504,7 +475,7 @@ class PACO(RiverClusterer, ClusterMixin, Described, Storable, BaseEstimator):
         is not replaced. A resumed learner gives the same bits, also on another machine with a CPU of the same kind.
         """
         check_is_fitted(self)
-        place, identity = self.__dict__.get("_home", (None, uuid4().hex))
+        place, identity = self._home or (None, uuid4().hex)
         existing = load_state(path, missing_ok=True) if os.path.abspath(path) != place else None
         if existing is not None and existing.about.get("id") != identity:
             raise ValueError(f"{os.fspath(path)!r} holds the state of another run: give another folder, or remove it.")
@@ -527,12 +498,14 @@ class PACO(RiverClusterer, ClusterMixin, Described, Storable, BaseEstimator):
 
     def without_rows(self) -> Self:
         """A copy with the centres and the history alone. It predicts the same, and takes no more rows."""
-        chain = self.__dict__.get("_chain")
-        finished = {"_chain": FinishedChain.of(chain)} if isinstance(chain, Chain) else None
-        return self if finished is None else copy_with(self, {**self.__dict__, **finished})
+        if not isinstance(self._chain, Chain):
+            return self
+        slim = copy.copy(self)
+        slim._chain = FinishedChain.of(self._chain)
+        return slim
 
     def _check_state(self) -> None:
-        if "_chain" not in self.__dict__:
+        if self._chain is None:
             return
         check_fields(self, {"_chain": Instance(Chain, FinishedChain)})
         sizes = {"d": self._chain.centers.shape[1]}
@@ -541,7 +514,11 @@ class PACO(RiverClusterer, ClusterMixin, Described, Storable, BaseEstimator):
         names = {"feature_names_in_": Labels("d"), "_names": Each(Anything(), length="d")}
         names["schema_"] = Instance(TableSchema)
         check_fields(self, names, optional=names, sizes=sizes)
-        expect("_home" not in self.__dict__, "a model says where it is kept")
+        expect(self._home is None, "a model says where it is kept")
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        register_with_river(type(self))
+        super().__setstate__(state)
 
     def __getstate__(self) -> dict[str, Any]:
         state = dict(super().__getstate__())
@@ -561,8 +538,7 @@ class PACO(RiverClusterer, ClusterMixin, Described, Storable, BaseEstimator):
         """The parameters, checked, and filled in where the preset decides."""
         check_params(self, self._constraints)
         preset = PRESETS[self.preset]
-        options = {name: getattr(self, name) for name in self.get_params() if name != "random_state"}
-        options["kernel"] = preset.kernel if self.kernel is None else self.kernel
+        options = {name: value for name, value in self.get_params(deep=False).items() if name != "random_state"}
         options["eta"] = preset.eta if self.eta is None else self.eta
         options["n_samples"] = preset.n_samples if self.n_samples is None else self.n_samples
         if self.summary_size is not None and self.summary_size < 2 * self.max_clusters:
