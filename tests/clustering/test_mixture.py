@@ -324,11 +324,11 @@ def test_partial_fit_is_the_same_however_rows_are_cut() -> None:
             model.partial_fit(batch)
         return model
 
-    a, b = streamed([20_000]), streamed([7, 30_000, 39_000])
+    a, b = streamed([20_000]).solve(), streamed([7, 30_000, 39_000]).solve()
     np.testing.assert_array_equal(a.covariances_, b.covariances_)
     assert a.certificate_ is None and len(a.coreset_) <= 500
     assert a.score(LARGE) > CoresetGaussianMixture(3, random_state=0).fit(LARGE).lower_bound_ - 0.05
-    few = CoresetGaussianMixture(3, random_state=0).partial_fit(LARGE[:300]).partial_fit(LARGE[300:900])
+    few = CoresetGaussianMixture(3, random_state=0).partial_fit(LARGE[:300]).partial_fit(LARGE[300:900]).solve()
     np.testing.assert_allclose(few.means_, CoresetGaussianMixture(3, random_state=0).fit(LARGE[:900]).means_)
     with pytest.raises(ValueError, match="polish"):
         CoresetGaussianMixture(2, polish=3).partial_fit(LARGE[:50])

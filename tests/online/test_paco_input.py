@@ -111,7 +111,7 @@ def test_a_fit_to_an_array_forgets_the_schema_of_a_frame() -> None:
     frame = pd.DataFrame({"a": rng.normal(size=60), "colour": np.where(rng.random(60) < 0.5, "red", "blue")})
     X = rng.normal(size=(60, 2))
     model = PACO(random_state=0).fit(frame).fit(X)
-    assert not hasattr(model, "schema_") and not hasattr(model, "feature_names_in_")
+    assert model.schema_ is None and not hasattr(model, "feature_names_in_")
     assert len(model.predict(X)) == 60
 
 

@@ -154,7 +154,7 @@ def test_an_objective_of_another_package(problem, tmp_path, monkeypatch) -> None
     stream = make(Foreign(n_clusters=2)).push(problem.X)
     with pytest.raises(ValueError, match="entry point"):
         stream.checkpoint(tmp_path / "c")
-    point = SimpleNamespace(load=lambda: Foreign)
+    point = SimpleNamespace(load=lambda: Foreign, value="theirs:Foreign")
     monkeypatch.setattr(
         "tithe.core.registry._installed", lambda kind: {"foreign": point} if kind == "objective" else {}
     )

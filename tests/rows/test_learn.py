@@ -8,7 +8,8 @@ import pyarrow as pa
 import pytest
 from example_table import typed_table
 
-from tithe.rows.learn import SAMPLE_ROWS, TableOptions, learn_schema
+from tithe.rows.learn import SAMPLE_ROWS, learn_schema
+from tithe.rows.options import TableOptions
 
 
 def learned(values, name="x", **options):

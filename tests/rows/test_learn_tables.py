@@ -8,7 +8,8 @@ import pyarrow as pa
 import pytest
 from example_table import text_table, typed_table
 
-from tithe.rows.learn import SAMPLE_ROWS, TableOptions, learn_schema, spread_rows
+from tithe.rows.learn import SAMPLE_ROWS, learn_schema, spread_rows
+from tithe.rows.options import TableOptions
 from tithe.rows.schema import WIDEST_DENSE
 
 

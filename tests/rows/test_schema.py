@@ -13,7 +13,8 @@ from example_table import text_table, typed_table
 from tithe import CoresetKMeans, open_dataset
 from tithe.core.errors import FileFormatError
 from tithe.core.loaded import check_loaded
-from tithe.rows.learn import TableOptions, learn_schema
+from tithe.rows.learn import learn_schema
+from tithe.rows.options import TableOptions
 from tithe.rows.schema import TableSchema
 from tithe.storage.models import object_bytes, object_from
 

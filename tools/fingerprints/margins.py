@@ -12,30 +12,32 @@ from fingerprints import data
 from fingerprints.models import fitted, in_batches, saved
 from fingerprints.table import item
 from tithe.odm import (
+    CoresetSVRG,
     IncrementalODMClassifier,
+    LabelSearch,
     LinearODMClassifier,
     ODMClassifier,
     ODMClassifierCV,
     ODMClustering,
+    PartitionSolver,
     SemiSupervisedODMClassifier,
 )
 
 LINEAR: dict[str, dict[str, Any]] = {
-    **{f"solver_{s}": {"solver": s} for s in ("newton", "dcd", "svrg", "saga", "lbfgs", "coreset_svrg")},
+    **{f"solver_{s}": {"solver": s} for s in ("newton", "dcd", "svrg", "saga")},
+    "solver_coreset_svrg": {"solver": CoresetSVRG()},
     "coreset": {"coreset_size": 300},
     "coreset_polish_0": {"coreset_size": 300, "polish": 0},
     "coreset_sensitivity": {"coreset_size": 300, "construction": "sensitivity"},
     "coreset_ball_cover": {"coreset_size": 300, "construction": "ball_cover"},
     "balanced": {"class_weight": "balanced"},
     "no_intercept": {"fit_intercept": False},
-    "probability": {"probability": True},
     "exact": {"tol": 1e-8},
 }
 KERNEL: dict[str, dict[str, Any]] = {
     **{f"kernel_{k}": {"kernel": k} for k in ("linear", "poly", "laplacian")},
     "balanced": {"class_weight": "balanced"},
-    "probability": {"probability": True},
-    "parts": {"solver": "partition", "n_parts": 3},
+    "parts": {"solver": PartitionSolver(n_parts=3)},
     "no_intercept": {"fit_intercept": False},
     "gamma": {"gamma": 0.5, "lam": 10.0},
     "small_cache": {"cache_size": 0.5},
@@ -145,7 +147,7 @@ def search(folder: Path) -> dict[str, Any]:
 @item("odm_clustering")
 def clusters(folder: Path) -> dict[str, Any]:
     X, _ = moons(80)
-    few = {"max_cuts": 4, "n_restarts": 2, "random_state": 0}
+    few = {"search": LabelSearch(max_cuts=4, n_restarts=2), "random_state": 0}
     parts = {"two": fitted(ODMClustering(**few).fit(X), X[:50])}
     linked = ODMClustering(must_link=[(0, 1), (2, 3)], cannot_link=[(0, 4)], **few).fit(X)
     parts["links"] = fitted(linked, X[:50])
@@ -156,14 +158,14 @@ def clusters(folder: Path) -> dict[str, Any]:
 @item("odm_clustering/three_clusters")
 def more_clusters(folder: Path) -> dict[str, Any]:
     X = data.clouds()[:80]
-    return fitted(ODMClustering(3, max_cuts=4, n_restarts=2, random_state=0).fit(X), X[:50])
+    return fitted(ODMClustering(3, search=LabelSearch(max_cuts=4, n_restarts=2), random_state=0).fit(X), X[:50])
 
 
 @item("odm_semi")
 def few_labels(folder: Path) -> dict[str, Any]:
     X, y = moons(80)
     given = np.where(np.arange(80) < 14, y, -1)
-    few = {"max_cuts": 4, "n_restarts": 2, "random_state": 0}
+    few = {"search": LabelSearch(max_cuts=4, n_restarts=2), "random_state": 0}
     parts = {"two": fitted(SemiSupervisedODMClassifier(**few).fit(X, given), X[:50])}
     other = SemiSupervisedODMClassifier(safe=False, balance=None, kernel="linear", coreset_size=50, **few)
     return parts | {"unsafe": fitted(other.fit(X, given), X[:50])}
@@ -173,5 +175,5 @@ def few_labels(folder: Path) -> dict[str, Any]:
 def few_labels_of_three(folder: Path) -> dict[str, Any]:
     X, y = several(45)
     given = np.where(np.arange(45) < 15, np.unique(y, return_inverse=True)[1], -1)
-    few = {"max_cuts": 2, "n_restarts": 1, "random_state": 0}
+    few = {"search": LabelSearch(max_cuts=2, n_restarts=1), "random_state": 0}
     return fitted(SemiSupervisedODMClassifier(cannot_link=[(30, 31)], **few).fit(X, given), X[:50])

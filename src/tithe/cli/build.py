@@ -223,10 +223,12 @@ def shared_with(
 
 def _schema_of(file: str) -> Any:
     """The schema in a coreset or a model; None if it has none."""
+    from tithe.fit.results import table_schema
+
     if zipfile.is_zipfile(file):
         from tithe.storage.models import load_model
 
-        return vars(load_model(file)).get("schema_")
+        return table_schema(load_model(file))
     from tithe.storage.coresets import load_schema
 
     return load_schema(file)

@@ -407,8 +407,9 @@ class ScoredRows:
     def test_rows(self, model: Any) -> Source:
         """The rows of the file ``test``, with the features that the model was fitted on."""
         from tithe.fit.base import note_columns
+        from tithe.fit.results import table_schema
 
-        rows: Source = self.how.open([str(self.test)], schema=vars(model).get("schema_"))
+        rows: Source = self.how.open([str(self.test)], schema=table_schema(model))
         note_columns(model, rows, reset=False)
         return rows
 
@@ -458,6 +459,7 @@ def fit_coreset(
     from sklearn.utils import get_tags
 
     from tithe.fit.base import fit_on_saved_coreset
+    from tithe.fit.results import table_schema
     from tithe.report.run import coreset_run
     from tithe.storage.coresets import load_coreset, load_schema
 
@@ -473,7 +475,7 @@ def fit_coreset(
     model.set_params(engine="auto")  # the model must not depend on the threads of this machine
     held_out = None
     if test is not None:
-        schema = vars(model).get("schema_")
+        schema = table_schema(model)
         target = None if coreset.y is None or schema is None else schema.target
         reading = SourceOptions(how | {"target": target})
         rows = reading.open([test], schema=schema)

@@ -146,7 +146,7 @@ def _inspect_coreset(file: str, title: str) -> None:
 
 
 def _inspect_model(file: str, title: str) -> None:
-    from tithe.fit.results import Described
+    from tithe.fit.results import Described, table_schema
     from tithe.storage.models import load_model, model_about
 
     model, about = load_model(file), model_about(file)
@@ -160,7 +160,7 @@ def _inspect_model(file: str, title: str) -> None:
     rows += [[name.replace("_", " "), _fact(summary[name])] for name in summary if name not in _TABLES]
     print_table(title, ["", ""], rows)
     print_result_tables(summary, most=_MAX_ROWS)
-    _print_columns(vars(model).get("schema_"))
+    _print_columns(table_schema(model))
     if isinstance(model, Described) and model.certificate_ is not None:
         click.echo(str(model.certificate_))
 
@@ -182,9 +182,13 @@ def _rows_inside(model: Any, about: dict[str, Any]) -> str:
 
 
 def _columns(model: Any) -> str:
-    names, n_features = vars(model).get("feature_names_in_"), vars(model).get("n_features_in_")
+    from tithe.fit.results import Described
+
+    if not isinstance(model, Described):
+        return "unknown"
+    names = model.feature_names
     if names is None:
-        return "unknown" if n_features is None else f"{n_features:,}, without names"
+        return f"{model.n_features_in_:,}, without names"
     shown = ", ".join(str(name) for name in names[:_MAX_NAMES])
     return f"{len(names):,}: {shown}{', ...' if len(names) > _MAX_NAMES else ''}"
 

@@ -48,6 +48,8 @@ def predict(model, where, how, output, proba, jobs):  # type: ignore[no-untyped-
     Example:
       tithe predict result/model.skops 'new/*.parquet' --proba -o predictions.parquet
     """
+    from tithe.fit.results import table_schema
+
     if Path(output).suffix.lower() not in _ENDINGS:
         raise click.UsageError(f"{output!r}: predictions are written as .parquet or .csv.")
     from sklearn.base import TransformerMixin
@@ -63,7 +65,7 @@ def predict(model, where, how, output, proba, jobs):  # type: ignore[no-untyped-
         raise ValueError(f"{model!r} holds a {type(fitted).__name__}, which predicts nothing.")
     if proba and not hasattr(fitted, "predict_proba"):
         raise click.UsageError(f"--proba: {type(fitted).__name__} has no predict_proba.")
-    if vars(fitted).get("schema_") is not None:
+    if table_schema(fitted) is not None:
         refuse_given(TABLE_OPTIONS, "the model knows what becomes of each column")
     else:
         refuse_given(
@@ -79,8 +81,9 @@ def write_predictions(
 ) -> list[list[str]]:
     """Write the predictions of a model for the rows of files; says how many there are."""
     from tithe.core.passes import DataPass
+    from tithe.fit.results import table_schema
 
-    schema = vars(fitted).get("schema_")
+    schema = table_schema(fitted)
     if schema is None:
         _take_numbers(how, fitted, where)
     source = how.open(where, schema=schema)
@@ -100,12 +103,14 @@ def write_predictions(
 
 def _take_numbers(how: SourceOptions, model: Any, where: Sequence[str]) -> None:
     """Read numbers as they are: the model was not fitted on a table, so it has no schema."""
+    from tithe.fit.results import known_names
+
     if how.format_of(where) not in TABLE_FORMATS:
         return
     how |= {"scale": "none", "impute": "none"}
-    names = vars(model).get("feature_names_in_")
+    names = known_names(model)
     if how.get("columns") is None and names is not None:
-        how["columns"] = [str(name) for name in names]
+        how["columns"] = names
 
 
 def _write(output: str, model: Any, data: Any, row_ids: RowIds | None, *, proba: bool, skips: bool) -> tuple[int, int]:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import count
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Self
 
@@ -262,7 +263,7 @@ def _resumed(checkpoint: str, keep_leaves: str | None, options: dict[str, Any]) 
     held = {
         "size": plan.size,
         "objective": plan.objective.name,
-        **{option.parameter: vars(plan.objective)[option.parameter] for option in plan.objective.options},
+        **{option.parameter: attrgetter(option.parameter)(plan.objective) for option in plan.objective.options},
         "calibrate": plan.calibrate,
         "seed": plan.seed,
         "leaf_size": running.leaf_size,

@@ -76,6 +76,16 @@ class Described:
         return []
 
 
+def table_schema(model: object) -> TableSchema | None:
+    """The schema of the table that a model was fitted on; None without one, and for models of other libraries."""
+    return model.schema_ if isinstance(model, Described) else None
+
+
+def known_names(model: object) -> list[str] | None:
+    """Names of the columns that a model was fitted on; None without names, and for models of other libraries."""
+    return model.feature_names if isinstance(model, Described) else None
+
+
 def column_names(learner: FittedLearner) -> list[str]:
     """Names of the columns that a learner was fitted on; x0, x1, ... where they had none."""
     return learner.feature_names or [f"x{j}" for j in range(learner.n_features_in_)]

@@ -13,7 +13,8 @@ from tithe.core.contracts import Source
 from tithe.core.data import Block
 from tithe.fit.results import Described
 from tithe.rows.arrays import as_block, is_frame
-from tithe.rows.learn import TableOptions, learn_from_all_rows, learn_schema, scaled_features
+from tithe.rows.learn import learn_from_all_rows, learn_schema, scaled_features
+from tithe.rows.options import TableOptions
 from tithe.rows.schema import TableSchema, frame_table
 
 

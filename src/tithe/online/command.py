@@ -70,7 +70,7 @@ def online(
     model = _resumed(output, options) if resume else _new_model(output, options)
     start = time.perf_counter()
     with Stop() as stop:
-        source = how.open(where, live=True, schema=vars(model).get("schema_"))
+        source = how.open(where, live=True, schema=model.schema_)
         if resume:
             note_columns(model, source, reset=False)
             model.__dict__.pop("feature_names_in_", None)  # rows are arrays from here on, and have none

@@ -21,7 +21,7 @@ from tithe.core.progress import bytes_text, peak_memory, seconds_text
 from tithe.core.registry import names, resolve
 from tithe.core.version import __version__
 from tithe.fit.base import with_classes
-from tithe.fit.results import BarChart
+from tithe.fit.results import BarChart, known_names, table_schema
 from tithe.meta.estimator import CoresetEstimator
 from tithe.plot import weights
 from tithe.plot.axes import COLOURS, GREY, as_png, bare, drawn, new_axes, plain
@@ -91,7 +91,7 @@ class Run:
             "tithe": __version__,
             "n_rows": self.n_rows,
             "n_features": self.model.n_features_in_,
-            "columns": described_columns(vars(self.model).get("schema_")),
+            "columns": described_columns(table_schema(self.model)),
             **self.model.summary(),
             **self.results,
         }
@@ -205,8 +205,8 @@ def coreset_run(
     clusters = model.summary().get("clusters")
     if clusters and row_names:
         clusters = [{**cluster, "typical_row_name": row_names.get(cluster["typical_row"])} for cluster in clusters]
-    columns = vars(model).get("feature_names_in_")
-    feature_names = None if columns is None else free_names(columns.tolist())
+    columns = known_names(model)
+    feature_names = None if columns is None else free_names(columns)
     return Run(
         learner=learner,
         model=model,
@@ -237,7 +237,7 @@ def coreset_run(
         "numbers, and the coefficients or centres of all columns.",
         others={
             "coreset.parquet": lambda path: write_coreset(
-                coreset, path, feature_names=feature_names, schema=vars(model).get("schema_")
+                coreset, path, feature_names=feature_names, schema=table_schema(model)
             )
         },
         model_file=model_file,

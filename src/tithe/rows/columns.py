@@ -16,7 +16,8 @@ import pyarrow as pa
 from tithe.core.data import Array
 from tithe.core.params import Constraint, OneOf, check_params
 from tithe.rows.encodings import CategoryEncoding, NumberEncoding
-from tithe.rows.learn import TableOptions, learn_schema, uncertain_features
+from tithe.rows.learn import learn_schema, uncertain_features
+from tithe.rows.options import TableOptions
 from tithe.rows.schema import TableSchema
 from tithe.rows.values import is_date, is_text, value_type
 
