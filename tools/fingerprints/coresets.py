@@ -138,12 +138,12 @@ def merged(folder: Path) -> dict[str, Any]:
     first = build_coreset(X[:2000], objective=goal, coreset_size=200, random_state=1)
     other = build_coreset(X[2000:], objective=goal, coreset_size=100, random_state=2)
     same = build_coreset(X[2000:], objective=goal, coreset_size=100, random_state=2, pilot=first.pilot)
-    parts = {"all": tithe.merge_coresets([first, other])}
+    parts = {"all": tithe.merge_coresets([first, other], random_state=4)}
     parts["reduced"] = tithe.merge_coresets([first, other], coreset_size=120, random_state=3)
     parts["same_pilot"] = tithe.merge_coresets([first, same], coreset_size=120, random_state=3)
     tithe.save_coreset(first, folder / "first.parquet")
     tithe.save_coreset(other, folder / "other.parquet")
-    return parts | {"files": tithe.merge_coresets([folder / "first.parquet", folder / "other.parquet"])}
+    return parts | {"files": tithe.merge_coresets([folder / "first.parquet", folder / "other.parquet"], random_state=4)}
 
 
 @item("distortion")

@@ -26,6 +26,8 @@ def fitted(model: Any, rows: Any = None, names: tuple[str, ...] = ()) -> dict[st
             value = getattr(model, name)
         except AttributeError:
             continue
+        if isinstance(value, dict):
+            value = {k: v for k, v in value.items() if not any(word in str(k) for word in PASSING)}
         is_part = name.startswith(("coef", "intercept", "cluster_centers", "coreset_", "certificate", "components"))
         (parts if is_part and value is not None else small)[name] = value
     return parts | {"others": small}
