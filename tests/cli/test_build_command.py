@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
-
 from running import PLAIN, generation, rows_table, run, sha, write_folder
+
 from tithe import CoresetStream, load_coreset, open_dataset
 from tithe.objectives import KMeansObjective
 

@@ -5,8 +5,8 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
-
 from running import run
+
 from tithe import choose_k
 
 

@@ -7,8 +7,8 @@ import click
 import numpy as np
 import pandas as pd
 import pytest
-
 from running import run
+
 from tithe import load_coreset
 from tithe.core.registry import names, resolve
 

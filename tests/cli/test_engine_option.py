@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from spark_session import require_spark
-
 from running import rows_table, run, sha, write_folder
+from spark_session import require_spark
 
 
 @pytest.fixture

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
 from running import generation, rows_table, run, sha, start, write_folder
 
 OPTIONS = {

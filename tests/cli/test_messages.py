@@ -7,8 +7,8 @@ from pathlib import Path
 
 import click
 import pytest
-
 from running import rows_table, run, write_folder
+
 from tithe.cli.fit import fit
 from tithe.cli.terminal import in_options
 

@@ -15,8 +15,8 @@ import numpy as np
 import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
-
 from running import PLAIN, generation, rows_table, run, same_rows, sha, start
+
 from tithe import load_coreset
 
 OPTIONS = ["--target", "label", "-k", 3, "-m", 100, "--leaf-size", 500, *PLAIN]

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from figures import check_figure
 
 import tithe
-from figures import check_figure
 
 
 def test_atoms() -> None:

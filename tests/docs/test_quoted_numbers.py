@@ -34,7 +34,11 @@ def test_quoted_numbers_are_those_of_the_kept_results(page: str) -> None:
     assert text == NUMBERS.made(text), "run python tools/quoted_numbers.py"
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if page != "docs/papers.md"])
+# made whole by a script; and trials of code that is gone, which no kept result has
+NOT_QUOTED = ("docs/papers.md", "docs/tried_and_lost.md")
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page not in NOT_QUOTED])
 def test_no_measurement_is_written_by_hand(page: str) -> None:
     assert NUMBERS.unmarked_numbers((ROOT / page).read_text()) == []
 

@@ -4,11 +4,11 @@ import io
 
 import numpy as np
 import pytest
+from figures import check_figure
 from matplotlib import image
 from sklearn.svm import SVC, LinearSVC
 
 import tithe
-from figures import check_figure
 from tithe.odm import LinearODMClassifier, MarginDistribution
 from tithe.odm.plot import margins, margins_of
 from tithe.plot.axes import drawn

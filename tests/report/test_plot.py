@@ -4,9 +4,9 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from figures import check_figure
 
 import tithe
-from figures import check_figure
 from tithe.core.data import Block
 from tithe.core.registry import names, resolve
 from tithe.plot.axes import _log_ticks, new_axes
