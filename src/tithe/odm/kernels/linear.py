@@ -297,7 +297,7 @@ _MAX_PARTS, _MAX_PARTIAL_BYTES = 8, 1 << 26  # sums that are kept side by side, 
 
 
 @njit(cache=True, nogil=True)
-def _gram_csr(data, indices, indptr, weight, grams, first, last, rows):  # type: ignore[no-untyped-def]
+def _gram_csr(data, indices, indptr, weight, grams, first, last, rows):
     d = grams.shape[1] - 1
     for part in range(first, last):
         for i in range(part * rows, min(weight.shape[0], (part + 1) * rows)):
@@ -364,7 +364,7 @@ def _add_gram(X: Array, weight: Array, start: int, stop: int, total: Array) -> N
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def _squares_dense(X, squares, first, last, rows):  # type: ignore[no-untyped-def]
+def _squares_dense(X, squares, first, last, rows):
     n, d = X.shape
     for i in range(first * rows, min(n, last * rows)):
         total = 0.0
@@ -374,7 +374,7 @@ def _squares_dense(X, squares, first, last, rows):  # type: ignore[no-untyped-de
 
 
 @njit(cache=True, nogil=True)
-def _squares_csr(data, indptr, squares):  # type: ignore[no-untyped-def]
+def _squares_csr(data, indptr, squares):
     for i in range(squares.shape[0]):
         total = 0.0
         for p in range(indptr[i], indptr[i + 1]):
@@ -394,7 +394,7 @@ def row_squares(X: Any) -> Array:
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def _columns_dense(X, weight, sums):  # type: ignore[no-untyped-def]
+def _columns_dense(X, weight, sums):
     for i in range(X.shape[0]):
         if weight[i] != 0.0:
             for j in range(X.shape[1]):
@@ -402,7 +402,7 @@ def _columns_dense(X, weight, sums):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _columns_csr(data, indices, indptr, weight, sums):  # type: ignore[no-untyped-def]
+def _columns_csr(data, indices, indptr, weight, sums):
     for i in range(weight.shape[0]):
         for p in range(indptr[i], indptr[i + 1]):
             sums[indices[p]] += weight[i] * np.float64(data[p]) * data[p]

@@ -22,7 +22,7 @@ _MIN_MOVEMENT_SHARE = 1e-3  # share of the first sweep's movement below which an
 
 
 @njit(cache=True, nogil=True)
-def _sort_descending(numbers, n):  # type: ignore[no-untyped-def]
+def _sort_descending(numbers, n):
     if n > _MAX_INSERTION_SORT:
         ascending = np.sort(numbers[:n])
         for i in range(n):
@@ -38,7 +38,7 @@ def _sort_descending(numbers, n):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _multiplier(shift, own_label, numerator, denominator, spare):  # type: ignore[no-untyped-def]
+def _multiplier(shift, own_label, numerator, denominator, spare):
     """nu = (flat + sum of pull over Phi) / (steep + |Phi|), Phi = {l != own class: pull_l > nu}."""
     n = np.int64(0)  # a plain 0 is another type, for which the sort would be compiled again
     for label in range(len(shift)):
@@ -58,7 +58,7 @@ def _multiplier(shift, own_label, numerator, denominator, spare):  # type: ignor
 
 
 @njit(cache=True, nogil=True)
-def _lower_side(shift, label, square, soft, alpha, spare):  # type: ignore[no-untyped-def]
+def _lower_side(shift, label, square, soft, alpha, spare):
     """alpha of one row by case 1 of the subproblem: the upper side is idle or its multiplier is fixed."""
     ridge = square + soft
     nu = _multiplier(shift, label, square * shift[label] / ridge, square / ridge, spare)
@@ -67,7 +67,7 @@ def _lower_side(shift, label, square, soft, alpha, spare):  # type: ignore[no-un
 
 
 @njit(cache=True, nogil=True)
-def _alphas(shift, label, square, nu, alpha):  # type: ignore[no-untyped-def]
+def _alphas(shift, label, square, nu, alpha):
     total = 0.0
     for candidate in range(len(shift)):
         if candidate != label:
@@ -77,7 +77,7 @@ def _alphas(shift, label, square, nu, alpha):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _with_level(rest, label, square, soft, stiff, low, high, level, alpha, shift, spare):  # type: ignore[no-untyped-def]
+def _with_level(rest, label, square, soft, stiff, low, high, level, alpha, shift, spare):
     """alpha and beta where the upper side compares with a fixed number: cases 1 and 2, exactly one is consistent."""
     for candidate in range(len(rest)):
         shift[candidate] = rest[candidate] + (0.0 if candidate == label else low)
@@ -94,7 +94,7 @@ def _with_level(rest, label, square, soft, stiff, low, high, level, alpha, shift
 
 
 @njit(cache=True, nogil=True)
-def _with_rival(rest, label, rival, square, soft, stiff, low, high, alpha, shift, spare):  # type: ignore[no-untyped-def]
+def _with_rival(rest, label, rival, square, soft, stiff, low, high, alpha, shift, spare):
     """alpha and beta where the upper side compares with the score of a rival.
 
     Given beta, alpha is case 1 with shifted pulls; the derivative by beta rises and is linear in pieces, so its root
@@ -138,7 +138,7 @@ def _with_rival(rest, label, rival, square, soft, stiff, low, high, alpha, shift
 
 
 @njit(cache=True, nogil=True)
-def _at_origin(rest, label, soft, low, alpha):  # type: ignore[no-untyped-def]
+def _at_origin(rest, label, soft, low, alpha):
     strongest = 1 if label == 0 else 0
     for candidate in range(len(rest)):
         alpha[candidate] = 0.0
@@ -149,7 +149,7 @@ def _at_origin(rest, label, soft, low, alpha):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def best_multipliers(rest, label, rival, level, square, soft, stiff, low, high, change, alpha, shift, spare):  # type: ignore[no-untyped-def]
+def best_multipliers(rest, label, rival, level, square, soft, stiff, low, high, change, alpha, shift, spare):
     """The best (alpha, beta) of one row, given its scores ``rest`` (K,) without it and ``square``, k(x, x).
 
     Writes v into ``change`` and gives beta.
@@ -170,7 +170,7 @@ def best_multipliers(rest, label, rival, level, square, soft, stiff, low, high, 
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def descend_rows(matrix, places, numbers, label, rival, level, score, value, beta, soft, stiff, low, high):  # type: ignore[no-untyped-def]
+def descend_rows(matrix, places, numbers, label, rival, level, score, value, beta, soft, stiff, low, high):
     """Sweeps over some rows of the kernel matrix, in place.
 
     ``matrix`` (h, n) has the row of number ``numbers[s, k]`` in ``places[s, k]``; sweep s visits them in the order of
@@ -203,7 +203,7 @@ def descend_rows(matrix, places, numbers, label, rival, level, score, value, bet
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def descend_dense(X, constant, order, label, rival, level, weights, value, beta, soft, stiff, low, high, square):  # type: ignore[no-untyped-def]
+def descend_dense(X, constant, order, label, rival, level, weights, value, beta, soft, stiff, low, high, square):
     """One sweep over the rows X (n, d) in ``order``: weights (K, d + 1) follow; ``constant`` is a last feature.
 
     value (n, K) are the coefficients, square (n,) the squares of the rows' lengths, the constant included.
@@ -233,7 +233,7 @@ def descend_dense(X, constant, order, label, rival, level, weights, value, beta,
 @njit(cache=True, nogil=True, fastmath=_FAST)
 def descend_csr(
     data, indices, indptr, constant, order, label, rival, level, weights, value, beta, soft, stiff, low, high, square
-):  # type: ignore[no-untyped-def]  # fmt: skip
+):  # fmt: skip
     """`descend_dense` for rows in CSR form."""
     n_classes, d = weights.shape[0], weights.shape[1] - 1
     rest, change, alpha, shift, spare = np.empty((5, n_classes))
@@ -258,7 +258,7 @@ def descend_csr(
 
 
 @njit(cache=True, nogil=True)
-def best_rivals(score, label, rival, level):  # type: ignore[no-untyped-def]
+def best_rivals(score, label, rival, level):
     """The strongest other class of every row (n,) and its score (n,), from scores (n, K)."""
     for i in range(len(label)):
         best = -1
@@ -270,7 +270,7 @@ def best_rivals(score, label, rival, level):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def classes_gap(score, value, beta, label, rival, level, cost, mu, low, high):  # type: ignore[no-untyped-def]
+def classes_gap(score, value, beta, label, rival, level, cost, mu, low, high):
     """(gap, loss of the convex problem, loss of the true one, value . score), added up over the rows.
 
     The part of a row is not negative: C (xi - alpha_y / C)^2 / 2 + sum of -alpha_l (xi - what l lacks), and likewise

@@ -9,7 +9,7 @@ _FAST = {"contract", "reassoc", "nsz"}
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def turn_vectors(G, V, sweeps, tol):  # type: ignore[no-untyped-def]
+def turn_vectors(G, V, sweeps, tol):
     """Raise sum_ij G_ij v_i . v_j over unit vectors v_i, the rows of V (p, r), in place; returns the sums' lengths.
 
     One vector at a time becomes that in the direction of sum over j != i of G_ij v_j, which is best for it. The
@@ -46,7 +46,7 @@ def turn_vectors(G, V, sweeps, tol):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def exchange_signs(G, c, t, size, least, most, n_near, max_moves, smallest):  # type: ignore[no-untyped-def]
+def exchange_signs(G, c, t, size, least, most, n_near, max_moves, smallest):
     """Raise t G t + 2 c . t over signs t (p,), in place, with sum size . t between ``least`` and ``most``.
 
     The best change of one sign is made; if none raises the function, the best change of two among the ``n_near`` signs

@@ -15,7 +15,7 @@ _MIN_MOVEMENT_SHARE = 1e-3  # share of the first sweep's movement below which an
 
 
 @njit(cache=True, nogil=True)
-def exact_step(rest, diagonal, low, high, soft, stiff):  # type: ignore[no-untyped-def]
+def exact_step(rest, diagonal, low, high, soft, stiff):
     """The best multiplier of a row whose margin is ``rest`` without it; ``diagonal`` is its kernel with itself."""
     if rest < low:
         return (low - rest) / (diagonal + soft)
@@ -25,7 +25,7 @@ def exact_step(rest, diagonal, low, high, soft, stiff):  # type: ignore[no-untyp
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def descend_rows(matrix, places, numbers, sign, score, gamma, soft, stiff, low, high):  # type: ignore[no-untyped-def]
+def descend_rows(matrix, places, numbers, sign, score, gamma, soft, stiff, low, high):
     """Sweeps of exact coordinate steps over some rows of the kernel matrix, in place.
 
     ``matrix`` (h, n) has the row of number ``numbers[s, k]`` in ``places[s, k]``; sweep s visits them in the order of
@@ -55,7 +55,7 @@ def descend_rows(matrix, places, numbers, sign, score, gamma, soft, stiff, low, 
 
 
 @njit(cache=True, nogil=True)
-def _side(multiplier, slack, weight):  # type: ignore[no-untyped-def]
+def _side(multiplier, slack, weight):
     """The part of a multiplier and a margin ``slack`` short of its band in the gap; ``weight`` is C or mu C."""
     if weight == 0.0:  # this side has no loss, so its multiplier must be zero
         return np.inf if multiplier > 0.0 else 0.0
@@ -65,7 +65,7 @@ def _side(multiplier, slack, weight):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def margin_gap(gamma, margin, cost, mu, low, high):  # type: ignore[no-untyped-def]
+def margin_gap(gamma, margin, cost, mu, low, high):
     """(primal - dual, sum of the losses C l(u) / 2), from multipliers and margins: (n,) each.
 
     The part of every row is not negative (Fenchel and Young), so nothing cancels. The primal value is the
@@ -89,7 +89,7 @@ def margin_gap(gamma, margin, cost, mu, low, high):  # type: ignore[no-untyped-d
 
 
 @njit(cache=True, nogil=True)
-def _fenchel(gamma, u, cost, mu, theta):  # type: ignore[no-untyped-def]
+def _fenchel(gamma, u, cost, mu, theta):
     """The part of a row in the duality gap: not negative, and zero exactly where the dual variable fits the margin."""
     below, above = 1.0 - theta - u, u - 1.0 - theta
     lower, upper = cost, mu * cost
@@ -102,7 +102,7 @@ def _fenchel(gamma, u, cost, mu, theta):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def _epoch_dense(X, signs, cost, squares, order, mu, theta, constant, gamma, v):  # type: ignore[no-untyped-def]
+def _epoch_dense(X, signs, cost, squares, order, mu, theta, constant, gamma, v):
     d = X.shape[1]
     gap = 0.0
     for at in range(order.shape[0]):
@@ -125,7 +125,7 @@ def _epoch_dense(X, signs, cost, squares, order, mu, theta, constant, gamma, v):
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def _epoch_csr(data, indices, indptr, signs, cost, squares, order, mu, theta, constant, gamma, v):  # type: ignore[no-untyped-def]
+def _epoch_csr(data, indices, indptr, signs, cost, squares, order, mu, theta, constant, gamma, v):
     d = v.shape[0] - 1
     gap = 0.0
     for at in range(order.shape[0]):
@@ -148,7 +148,7 @@ def _epoch_csr(data, indices, indptr, signs, cost, squares, order, mu, theta, co
 
 
 @njit(cache=True, nogil=True)
-def _gap(gamma, margins, cost, mu, theta):  # type: ignore[no-untyped-def]
+def _gap(gamma, margins, cost, mu, theta):
     total = 0.0
     for i in range(gamma.shape[0]):
         total += _fenchel(gamma[i], margins[i], cost[i], mu, theta)
@@ -185,7 +185,7 @@ def duality_gap(gamma: Array, margins: Array, cost: Array, *, mu: float, theta: 
 
 
 @njit(cache=True, nogil=True)
-def _slope(u, mu, theta):  # type: ignore[no-untyped-def]
+def _slope(u, mu, theta):
     """Half the derivative of the loss at margin u."""
     if u < 1.0 - theta:
         return u - 1.0 + theta
@@ -193,7 +193,7 @@ def _slope(u, mu, theta):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def _run_dense(X, signs, cost, draws, share, eta, mu, theta, constant, follow, table, mean, v):  # type: ignore[no-untyped-def]
+def _run_dense(X, signs, cost, draws, share, eta, mu, theta, constant, follow, table, mean, v):
     d = X.shape[1]
     keep = 1.0 - eta
     for at in range(draws.shape[0]):
@@ -215,7 +215,7 @@ def _run_dense(X, signs, cost, draws, share, eta, mu, theta, constant, follow, t
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def _run_csr(data, indices, indptr, signs, cost, draws, share, eta, mu, theta, constant, follow, table, mean, v, last):  # type: ignore[no-untyped-def]
+def _run_csr(data, indices, indptr, signs, cost, draws, share, eta, mu, theta, constant, follow, table, mean, v, last):
     """Coordinates are updated lazily: k steps on rows without them make v <- q^k v - (1 - q^k) mean, q = 1 - eta.
 
     ``last`` (d,) holds zeros.

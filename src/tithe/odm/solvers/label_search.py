@@ -317,7 +317,8 @@ def _row_products(labelings: Labelings, vectors: Array) -> Array:
     every = np.outer(groups.fixed, vectors[-1])
     every[labelings.free] = vectors[: len(labelings.free)]
     rows = every[groups.group] * groups.sign[:, None]
-    return rows @ rows.T
+    result: Array = rows @ rows.T
+    return result
 
 
 def _largest_square(
@@ -427,7 +428,8 @@ def search_labels(
 
 def _key(y: Array) -> bytes:
     """The same for a labeling and its opposite."""
-    return (y * y[0]).astype(np.int8).tobytes()
+    result: bytes = (y * y[0]).astype(np.int8).tobytes()
+    return result
 
 
 def _flip(labelings: Labelings, direction: Array) -> list[Array]:

@@ -149,11 +149,13 @@ class LinearProblem(MarginLoss):
 
     def combine(self, duals: Array) -> Array:
         """sum_i g_i z_i: (d + 1,)."""
-        return self._pass_over(None, duals)[1].sum(axis=0)
+        result: Array = self._pass_over(None, duals)[1].sum(axis=0)
+        return result
 
     def curve(self, curvatures: Array, step: Array) -> Array:
         """H step, H = diag(ridge) + sum_i curvatures_i z_i z_i^T."""
-        return self.ridge * step + self._pass_over(step, curvatures)[1].sum(axis=0)
+        result: Array = self.ridge * step + self._pass_over(step, curvatures)[1].sum(axis=0)
+        return result
 
     def hessian(self, curvatures: Array) -> Array:
         """sum_i curvatures_i z_i z_i^T: (d + 1, d + 1); only the lower half is valid."""

@@ -173,7 +173,8 @@ class _Conjugate:
             inverse = np.divide(1.0, diagonal, out=np.zeros_like(diagonal), where=diagonal > 0.0)
 
             def divide(gradient: Array) -> Array:
-                return inverse * gradient
+                result: Array = inverse * gradient
+                return result
 
         small = max(0.3 * np.sqrt(2.0 * self._tol * point.value), 1e-2 * float(np.linalg.norm(point.gradient)))
         step, _ = conjugate_gradients(
@@ -358,7 +359,8 @@ def drawn(share: Array, size: int, rng: np.random.Generator) -> Array:
     points = (np.arange(size) + rng.random()) * (edges[-1] / size)
     rows = np.minimum(np.searchsorted(edges, points, side="right"), len(share) - 1)
     rng.shuffle(rows)
-    return rows
+    result: Array = rows
+    return result
 
 
 def svrg(problem: LinearProblem, **options: Any) -> Solution:

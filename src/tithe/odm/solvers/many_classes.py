@@ -263,7 +263,8 @@ def _towards_best(
     def product(x: Array) -> Array:
         a, beta = split(x)
         curve_a, curve_beta = at.curve(a, beta, dual.product(at.values(a, beta)))
-        return np.concatenate([curve_a.ravel(), curve_beta]) * free
+        result: Array = np.concatenate([curve_a.ravel(), curve_beta]) * free
+        return result
 
     small = _CG_TOLERANCE**2 * float(right @ (inverse * right))
     step, _ = conjugate_gradients(

@@ -258,7 +258,8 @@ class Span:
             if not -float(gradient @ step) > _ROUNDING * float(dual.cost.sum()):
                 break
             lengths = lengths + _primal_length(dual, gram, products, lengths, step) * step
-        return lengths * scale
+        result: Array = lengths * scale
+        return result
 
     def highest_dual(self, lengths: Array) -> Array:
         """Newton's method on D, from these lengths on, as long as it rises.
@@ -475,7 +476,8 @@ class SubspaceSearch:
         hessian[np.diag_indices_from(hessian)] += 1.0
         self._factor = cho_factor(hessian, lower=True, check_finite=False, overwrite_a=True)
         step = -cho_solve(self._factor, gradient, check_finite=False)
-        return step
+        result: Array = step
+        return result
 
     def _model_length(
         self, v: Array, u: Array, step: Array, change: Array, gamma: Array, lower: Array, upper: Array

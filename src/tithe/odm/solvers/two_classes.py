@@ -272,7 +272,8 @@ class _System:
         full = np.zeros((len(self._dual.sign), 1))
         full[self._rows, 0] = self._dual.sign[self._rows] * x
         product: Array = self._dual.sign[self._rows] * self._dual.gram.product(full)[self._rows, 0]
-        return product + self._ridge * x
+        result: Array = product + self._ridge * x
+        return result
 
     def _precondition(self, x: Array) -> Array:
         """(B B^T + D)^-1 x by the identity of Woodbury, B the rows' part of the Nystroem basis."""
