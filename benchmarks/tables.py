@@ -174,7 +174,7 @@ def compare(name: str, frame: pd.DataFrame, n_clusters: int, folder: Path) -> di
 
     def fitted(*more: Any) -> float:
         tithe("fit", "logistic", file, "--target", "y", *more, "-o", f"{model}-logistic")
-        tithe("predict", f"{model}-logistic/model.skops", file, "--proba", "-o", folder / "p.parquet")
+        tithe("predict", f"{model}-logistic/model.tithe", file, "--proba", "-o", folder / "p.parquet")
         chances = pd.read_parquet(folder / "p.parquet")[[f"probability_{c}" for c in classes]].to_numpy()
         return log_loss(y, chances, labels=classes)
 
@@ -186,7 +186,7 @@ def compare(name: str, frame: pd.DataFrame, n_clusters: int, folder: Path) -> di
 
     frame.drop(columns="y").to_csv(file, index=False)
     tithe("fit", "kmeans", file, "-k", n_clusters, "-o", f"{model}-kmeans")
-    tithe("predict", f"{model}-kmeans/model.skops", file, "-o", folder / "p.parquet")
+    tithe("predict", f"{model}-kmeans/model.tithe", file, "-o", folder / "p.parquet")
     labels = pd.read_parquet(folder / "p.parquet")["prediction"].to_numpy()
     features_of_ours = encoded(file)
     return {

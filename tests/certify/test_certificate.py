@@ -13,7 +13,7 @@ from tithe.certify import Certificate, cost_certificate
 from tithe.certify.certificate import bound_certificate, exact_excess_certificate, excess_certificate
 from tithe.clustering.learners import CoresetKMeans
 from tithe.core.errors import FileFormatError
-from tithe.core.loaded import check_loaded
+from tithe.core.state_checks import checked
 from tithe.dictionary.ksvd import KSVD
 from tithe.linear.logistic import CoresetLogisticRegression
 from tithe.linear.regression import CoresetRidge
@@ -52,7 +52,7 @@ def test_the_sentence_leaves_out_a_comparison_that_says_nothing() -> None:
 )
 def test_a_certificate_with_fields_of_another_quantity_is_refused_when_loaded(fields) -> None:
     with pytest.raises(FileFormatError):
-        check_loaded(Certificate(kind="exact", value=1.0, n_rows=3, passes=1, sentence="", **fields))
+        checked(Certificate(kind="exact", value=1.0, n_rows=3, passes=1, sentence="", **fields))
 
 
 def test_in_short() -> None:

@@ -28,7 +28,7 @@ def test_fit_and_predict(rows, tmp_path, capsys) -> None:
     assert run(*fitted, "--holdout", 0.2) == 0
     assert "log-likelihood" in capsys.readouterr().out.lower()
     results = json.loads((tmp_path / "out" / "results.json").read_text())
-    model = load_model(tmp_path / "out" / "model.skops")
+    model = load_model(tmp_path / "out" / "model.tithe")
     assert model.covariances_.shape == (2, 2) and results["certificate"]["quantity"] == "log_likelihood"
     assert results["log_likelihood"] == model.lower_bound_ == results["certificate"]["value"]
     scores = results["held_out"]["scores"]
@@ -37,7 +37,7 @@ def test_fit_and_predict(rows, tmp_path, capsys) -> None:
     weights = [cluster["weight"] for cluster in results["clusters"]]
     assert sum(weights) == pytest.approx(results["n_rows"]) and len(weights) == 2
     output = tmp_path / "components.csv"
-    assert run("predict", tmp_path / "out" / "model.skops", file, "--proba", "-o", output) == 0
+    assert run("predict", tmp_path / "out" / "model.tithe", file, "--proba", "-o", output) == 0
     table = pyarrow.csv.read_csv(output).to_pydict()
     np.testing.assert_array_equal(table["prediction"], model.predict(X))
     chances = np.column_stack([table["probability_0"], table["probability_1"]])

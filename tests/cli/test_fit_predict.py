@@ -29,7 +29,7 @@ from tithe import (
 )
 from tithe.odm import LinearODMClassifier
 
-FILES = {"coreset.parquet", "model.skops", "report.html", "results.json"}
+FILES = {"coreset.parquet", "model.tithe", "report.html", "results.json"}
 
 
 @pytest.fixture
@@ -49,12 +49,12 @@ def test_clusters_from_files(folder, tmp_path, capsys, small_leaves, learner: st
     printed = capsys.readouterr().out
     assert "costs exactly" in printed and "rows kept" in printed and "report.html" in printed
     assert {p.name for p in out.iterdir()} == FILES and not list(tmp_path.glob("*.checkpoint"))
-    model = load_model(out / "model.skops")
+    model = load_model(out / "model.tithe")
     results = json.loads((out / "results.json").read_text())
     assert results["n_rows"] == 12_000 and results["certificate"]["n_rows"] == 12_000
     assert sum(results["cluster_weights"]) == pytest.approx(12_000, rel=1e-3)
     assert len(load_coreset(out / "coreset.parquet")) == results["rows_kept"] <= 400
-    assert run("predict", out / "model.skops", folder, "-o", tmp_path / "p.parquet") == 0
+    assert run("predict", out / "model.tithe", folder, "-o", tmp_path / "p.parquet") == 0
     found = pd.read_parquet(tmp_path / "p.parquet")
     assert found["row_id"].tolist() == list(range(12_000))
     assert np.array_equal(found["prediction"], model.predict(numbers(folder)))
@@ -71,11 +71,11 @@ def test_regressions_from_files(folder, tmp_path, capsys, small_leaves, learner:
     assert "of a fit on all rows" in capsys.readouterr().out
     results = json.loads((out / "results.json").read_text())
     assert results["rows_kept"] <= 400 and results["certificate"]["quantity"] == "excess_loss"
-    model = load_model(out / "model.skops")
+    model = load_model(out / "model.tithe")
     kind = {"ridge": CoresetRidge, "poisson": CoresetPoissonRegressor, "huber": CoresetHuberRegressor}[learner]
     source = open_dataset(tmp_path / "rows", columns=["c0", "c1", "c2"], target="y")
     assert np.array_equal(model.coef_, kind(alpha=0.5, coreset_size=400, random_state=7).fit(source).coef_)
-    assert run("predict", out / "model.skops", tmp_path / "rows", "-o", tmp_path / "p.parquet") == 0
+    assert run("predict", out / "model.tithe", tmp_path / "rows", "-o", tmp_path / "p.parquet") == 0
     predicted = pd.read_parquet(tmp_path / "p.parquet")["prediction"]
     np.testing.assert_allclose(predicted, model.predict(frame[["c0", "c1", "c2"]]), rtol=1e-12)
 
@@ -86,19 +86,19 @@ def test_the_command_is_the_learner(folder, tmp_path) -> None:
     assert run(*command, "-o", out) == 0
     source = open_dataset(folder, columns=["c0", "c1"])
     model = CoresetKMeans(3, coreset_size=400, random_state=7).fit(source)
-    assert np.array_equal(load_model(out / "model.skops").cluster_centers_, model.cluster_centers_)
+    assert np.array_equal(load_model(out / "model.tithe").cluster_centers_, model.cluster_centers_)
 
 
 def test_logistic_from_files(folder, tmp_path, capsys, small_leaves) -> None:
     out = tmp_path / "result"
     assert run("fit", "logistic", folder, "--target", "label", "-m", 500, "-o", out) == 0
     assert "a fit on all rows" in capsys.readouterr().out
-    model = load_model(out / "model.skops")
+    model = load_model(out / "model.tithe")
     assert isinstance(model, CoresetLogisticRegression) and model.certificate_.relative_excess < 1e-4
     assert set(load_coreset(out / "coreset.parquet").y) == {"no", "yes"}
     assert json.loads((out / "results.json").read_text())["classes"] == ["no", "yes"]
     # the column of the target is left alone
-    assert run("predict", out / "model.skops", folder, "--proba", "-o", tmp_path / "p.csv") == 0
+    assert run("predict", out / "model.tithe", folder, "--proba", "-o", tmp_path / "p.csv") == 0
     found, X = pd.read_csv(tmp_path / "p.csv"), numbers(folder)
     assert found["prediction"].tolist() == model.predict(X).tolist()
     assert np.allclose(found[["probability_no", "probability_yes"]], model.predict_proba(X))
@@ -111,14 +111,14 @@ def test_odm_from_files(folder, tmp_path, capsys, small_leaves) -> None:
     assert "peak memory" in capsys.readouterr().out and not out.exists()
     assert run(*command) == 0
     assert "a fit on all rows" in capsys.readouterr().out
-    model = load_model(out / "model.skops")
+    model = load_model(out / "model.tithe")
     assert isinstance(model, LinearODMClassifier) and model.lam == 50.0 and model.certificate_.relative_excess < 1e-4
     page = (out / "report.html").read_text()
     assert page.count("data:image/png;base64,") == 3 and "LinearSVC" in page
-    assert run("predict", out / "model.skops", folder, "-o", tmp_path / "p.csv") == 0
+    assert run("predict", out / "model.tithe", folder, "-o", tmp_path / "p.csv") == 0
     found = pd.read_csv(tmp_path / "p.csv")
     assert found["prediction"].tolist() == model.predict(numbers(folder)).tolist()
-    assert run("predict", out / "model.skops", folder, "--proba", "-o", tmp_path / "q.csv") == 2
+    assert run("predict", out / "model.tithe", folder, "--proba", "-o", tmp_path / "q.csv") == 2
 
 
 def test_the_page_is_whole_and_works_offline(folder, tmp_path) -> None:
@@ -137,7 +137,7 @@ def test_a_dry_run_and_a_second_run(folder, tmp_path, capsys) -> None:
     assert run(*command, "--dry-run") == 0
     assert "peak memory" in capsys.readouterr().out and not out.exists()
     assert run(*command) == 0
-    first = {name: sha(out / name) for name in ("coreset.parquet", "model.skops")}
+    first = {name: sha(out / name) for name in ("coreset.parquet", "model.tithe")}
     assert run(*command, "--seed", 1) == 0
     assert all(sha(out / name) != first[name] for name in first) and {p.name for p in out.iterdir()} == FILES
 
@@ -168,9 +168,9 @@ def test_rows_of_a_sparse_table_are_saved(tmp_path, monkeypatch, keep: list[str]
     command = ["fit", "logistic", tmp_path / "rows.csv", "--target", "y", "--categories", "hash", "-m", 100, *keep]
     assert run(*command, "-o", tmp_path / "out") == 0
     assert {p.name for p in (tmp_path / "out").iterdir()} == FILES
-    model = load_model(tmp_path / "out" / "model.skops")
+    model = load_model(tmp_path / "out" / "model.tithe")
     assert hasattr(model, "coreset_") is bool(keep)
-    predict = ["predict", tmp_path / "out" / "model.skops", tmp_path / "rows.csv"]
+    predict = ["predict", tmp_path / "out" / "model.tithe", tmp_path / "rows.csv"]
     assert run(*predict, "-o", tmp_path / "p.csv") == 0 and len(pd.read_csv(tmp_path / "p.csv")) == 600
 
 
@@ -190,7 +190,7 @@ def test_a_stopped_fit_goes_on_to_the_same_model(tmp_path, small_leaves, learner
     assert process.returncode == 1 and not (tmp_path / "stopped").exists(), said
     assert run(*shlex.split(said.partition("Go on with: ")[2])[1:]) == 0
     assert sha(tmp_path / "stopped" / "coreset.parquet") == sha(tmp_path / "whole" / "coreset.parquet")
-    here, there = (load_model(tmp_path / name / "model.skops") for name in ("stopped", "whole"))
+    here, there = (load_model(tmp_path / name / "model.tithe") for name in ("stopped", "whole"))
     assert here.certificate_ == there.certificate_
 
 
@@ -207,7 +207,7 @@ def test_a_stopped_fit_goes_on_to_the_same_model(tmp_path, small_leaves, learner
         ["fit", "kmeans", "data", "--target", "label", "--polish", "often", "-o", "result"],
         ["fit", "kmeans", "missing", "--target", "label", "-o", "result"],
         ["fit", "trees", "data", "--target", "label", "-o", "result"],
-        ["predict", "missing.skops", "data", "-o", "p.parquet"],
+        ["predict", "missing.tithe", "data", "-o", "p.parquet"],
         ["predict", "file.txt", "data", "-o", "p.parquet"],
         ["predict", "file.txt", "data", "-o", "p.xlsx"],
     ],
@@ -234,7 +234,7 @@ def test_rows_that_do_not_fit_the_model_are_refused(folder, tmp_path, capsys, ch
     assert run("fit", "kmeans", folder, "--target", "label", "-k", 3, "-m", 300, "-o", out) == 0
     pq.write_table(change(rows_table(100)), tmp_path / "other.parquet")
     capsys.readouterr()
-    assert run("predict", out / "model.skops", tmp_path / "other.parquet", "-o", tmp_path / "p.parquet") == 2
+    assert run("predict", out / "model.tithe", tmp_path / "other.parquet", "-o", tmp_path / "p.parquet") == 2
     assert word in capsys.readouterr().err and not (tmp_path / "p.parquet").exists()
 
 
@@ -243,8 +243,8 @@ def test_models_without_names_count_columns(folder, tmp_path, capsys) -> None:
 
     X = numbers(folder)
     model = CoresetKMeans(3, coreset_size=300, random_state=0).fit(X.to_numpy())
-    save_model(model, tmp_path / "m.skops")
-    command = ["predict", tmp_path / "m.skops", folder, "-o", tmp_path / "p.parquet"]
+    save_model(model, tmp_path / "m.tithe")
+    command = ["predict", tmp_path / "m.tithe", folder, "-o", tmp_path / "p.parquet"]
     assert run(*command, "--columns", "c0,c1") == 2
     assert "--columns" in capsys.readouterr().err
     assert run(*command, "--target", "label") == 0
@@ -261,11 +261,11 @@ def test_text_is_encoded_as_for_the_fit(tmp_path, capsys, categories: str) -> No
     assert run("fit", "kmeans", tmp_path / "rows.parquet", "-k", 3, "--categories", categories, "-o", out) == 0
     some = frame[frame["colour"] != "green"]  # a value that does not occur has a column all the same
     some.assign(extra=1).to_parquet(tmp_path / "some.parquet")
-    command = ["predict", out / "model.skops", tmp_path / "some.parquet"]
+    command = ["predict", out / "model.tithe", tmp_path / "some.parquet"]
     assert run(*command, "--categories", categories, "-o", tmp_path / "p.parquet") == 2
     assert "--categories cannot be given here" in capsys.readouterr().err
     assert run(*command, "-o", tmp_path / "p.parquet") == 0
-    model = load_model(out / "model.skops")
+    model = load_model(out / "model.tithe")
     assert np.array_equal(pd.read_parquet(tmp_path / "p.parquet")["prediction"], model.predict(some))
     frame.replace("green", "pink").to_parquet(tmp_path / "new.parquet")  # a value that was not there
     command[2] = tmp_path / "new.parquet"
@@ -281,7 +281,7 @@ def test_bad_rows_have_no_prediction(folder, tmp_path, capsys) -> None:
     table = rows_table(50).to_pandas()
     table.loc[[3, 7, 49], "c2"] = np.nan
     table.to_parquet(tmp_path / "gaps.parquet")
-    command = ["predict", out / "model.skops", tmp_path / "gaps.parquet", "-o", tmp_path / "p.parquet"]
+    command = ["predict", out / "model.tithe", tmp_path / "gaps.parquet", "-o", tmp_path / "p.parquet"]
     assert run(*command) == 2
     assert run(*command, "--bad-rows", "skip") == 0
     written = pd.read_parquet(tmp_path / "p.parquet")

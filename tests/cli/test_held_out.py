@@ -40,7 +40,7 @@ def test_a_classifier(folder, tmp_path, capsys, small_leaves) -> None:
     out = tmp_path / "out"
     assert run("fit", "logistic", folder, "--target", "label", "-m", 400, "--holdout", 0.2, "-o", out) == 0
     printed, said = capsys.readouterr().out, results(out)
-    rows, model = pq.read_table(folder).to_pandas(), load_model(out / "model.skops")
+    rows, model = pq.read_table(folder).to_pandas(), load_model(out / "model.tithe")
     aside = is_held_out(6000, 0.2)
     new = rows[aside]
     chances = model.predict_proba(new[COLUMNS])
@@ -79,7 +79,7 @@ def test_rows_of_rare_classes_are_not_held_out(tmp_path) -> None:
     rows.loc[np.flatnonzero(is_held_out(3000, 0.05))[:2], "label"] = "rare"  # both would be
     rows.to_csv(tmp_path / "rows.csv", index=False)
     assert run("fit", "logistic", tmp_path / "rows.csv", "--target", "label", "-o", tmp_path / "out") == 0
-    assert load_model(tmp_path / "out" / "model.skops").classes_.tolist() == ["no", "rare", "yes"]
+    assert load_model(tmp_path / "out" / "model.tithe").classes_.tolist() == ["no", "rare", "yes"]
     assert results(tmp_path / "out")["held_out"]["n_rows"] == is_held_out(3000, 0.05).sum() - 2
 
 
@@ -89,7 +89,7 @@ def test_few_rows_are_all_learned_from_after_the_scores(tmp_path, capsys) -> Non
     command = ["fit", "logistic", tmp_path / "rows.csv", "--target", "label", "--scale", "none"]
     assert run(*command, "-o", tmp_path / "out") == 0 and "fitted again, to all rows" in capsys.readouterr().out
     assert run(*command, "--holdout", 0, "-o", tmp_path / "all") == 0
-    ours, alone = (load_model(tmp_path / name / "model.skops") for name in ("out", "all"))
+    ours, alone = (load_model(tmp_path / name / "model.tithe") for name in ("out", "all"))
     np.testing.assert_array_equal(ours.coef_, alone.coef_)
     said = results(tmp_path / "out")
     assert said["n_rows"] == 2000 and said["n_held_out"] == 0 and said["held_out"]["learned_later"]
@@ -115,7 +115,7 @@ def test_the_size_of_a_fit_is_chosen_for_an_error(folder, tmp_path, capsys) -> N
 def test_clusters(folder, tmp_path, capsys) -> None:
     out = tmp_path / "out"
     assert run("fit", "kmeans", folder, "--columns", "c0,c1", "-k", 3, "-m", 300, "-o", out) == 0
-    said, model = results(out), load_model(out / "model.skops")
+    said, model = results(out), load_model(out / "model.tithe")
     X, aside = pq.read_table(folder).to_pandas()[["c0", "c1"]], is_held_out(6000, 0.05)
     expected = {
         "cost_per_row": -model.score(X[aside]) / aside.sum(),
@@ -130,7 +130,7 @@ def test_a_regression_on_another_file(folder, tmp_path) -> None:
     new.to_csv(tmp_path / "new.csv", index=False)
     command = ["fit", "ridge", folder, "--columns", "c0,c1", "--target", "c2", "-m", 300, "-o", out]
     assert run(*command, "--test", tmp_path / "new.csv") == 0
-    said, model = results(out), load_model(out / "model.skops")
+    said, model = results(out), load_model(out / "model.tithe")
     assert said["n_rows"] == 6000 and said["n_held_out"] == 0 and said["held_out"]["n_rows"] == 500
     expected = r2_score(new["c2"], model.predict(new[["c0", "c1"]]))
     assert said["held_out"]["scores"]["r2"] == pytest.approx(expected)

@@ -25,7 +25,7 @@ def test_clusters_by_name(folder, tmp_path, capsys) -> None:
     assert run("fit", "kmeans", folder, "--columns", "c0,c1,c2,c3", "-k", 3, "-m", 300, "-o", out) == 0
     fitted = capsys.readouterr().out
     clusters = json.loads((out / "results.json").read_text())["clusters"]
-    coreset, model = load_coreset(out / "coreset.parquet"), load_model(out / "model.skops")
+    coreset, model = load_coreset(out / "coreset.parquet"), load_model(out / "model.tithe")
     assert [cluster["cluster"] for cluster in clusters] == [0, 1, 2]
     assert sum(cluster["share"] for cluster in clusters) == pytest.approx(1.0)
     units = model.schema_.original_units
@@ -37,7 +37,7 @@ def test_clusters_by_name(folder, tmp_path, capsys) -> None:
         assert cluster["typical_row"] == coreset.row_ids()[at]
         assert [cluster["typical_values"][f"c{j}"] for j in range(4)] == pytest.approx(units(coreset.X[at][None])[0])
     page = (out / "report.html").read_text()
-    assert run("inspect", out / "model.skops") == 0
+    assert run("inspect", out / "model.tithe") == 0
     inspected = capsys.readouterr().out
     for text in (fitted, page, inspected):
         assert (
@@ -61,13 +61,13 @@ def test_coefficients_by_name(folder, tmp_path, capsys) -> None:
     assert run("fit", "logistic", folder, "--target", "label", "-m", 300, "--keep-rows", "-o", out) == 0
     fitted = capsys.readouterr().out
     named = json.loads((out / "results.json").read_text())["coefficients"]
-    model = load_model(out / "model.skops")
+    model = load_model(out / "model.tithe")
     assert {row["column"]: row["coefficient"] for row in named} == dict(
         zip(model.feature_names_in_, model.coef_[0], strict=True)
     )
     sizes = [abs(row["coefficient"]) for row in named]
     assert sizes == sorted(sizes, reverse=True)
-    assert run("inspect", out / "model.skops") == 0
+    assert run("inspect", out / "model.tithe") == 0
     inspected = capsys.readouterr().out
     for text in (fitted, (out / "report.html").read_text(), inspected):
         assert "coefficient, towards yes" in text and f"{named[0]['coefficient']:.4g}" in text
@@ -83,7 +83,7 @@ def test_coefficients_of_several_classes(rng: np.random.Generator) -> None:
 
 
 def test_other_models(tmp_path, capsys, rng: np.random.Generator) -> None:
-    X, file = rng.normal(size=(300, 2)), tmp_path / "m.skops"
+    X, file = rng.normal(size=(300, 2)), tmp_path / "m.tithe"
     y = (X[:, 0] > 0).astype(int)
     for model, words in (
         (PACO(3, random_state=0).fit(X), ["PACO", "Centres", "rows so far"]),
@@ -101,6 +101,6 @@ def test_other_models(tmp_path, capsys, rng: np.random.Generator) -> None:
 
 def test_files_that_are_no_models(tmp_path, capsys) -> None:
     assert run("inspect", tmp_path / "missing") == 2
-    (tmp_path / "x.skops").write_bytes(b"PK\x03\x04 nothing")
-    assert run("inspect", tmp_path / "x.skops") == 2
+    (tmp_path / "x.tithe").write_bytes(b"PK\x03\x04 nothing")
+    assert run("inspect", tmp_path / "x.tithe") == 2
     assert "not a whole" in capsys.readouterr().err

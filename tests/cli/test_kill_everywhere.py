@@ -99,7 +99,7 @@ def fitted(tmp_path: Path, n_kills: int, seed: int) -> None:
 
     def same() -> None:
         assert sha(output / "coreset.parquet") == sha(whole / "coreset.parquet")
-        assert joblib.hash(load_model(output / "model.skops")) == joblib.hash(load_model(whole / "model.skops"))
+        assert joblib.hash(load_model(output / "model.tithe")) == joblib.hash(load_model(whole / "model.tithe"))
 
     def one(killer: Killer) -> None:
         if not killer(*command, "-o", output, "--resume", "--checkpoint-every", 0):
@@ -119,17 +119,17 @@ def clustered(tmp_path: Path, n_kills: int, seed: int) -> None:
     assert run(*command, "-o", whole) == 0
 
     def same() -> None:
-        assert joblib.hash(load_model(output / "model.skops")) == joblib.hash(load_model(whole / "model.skops"))
+        assert joblib.hash(load_model(output / "model.tithe")) == joblib.hash(load_model(whole / "model.tithe"))
         assert (output / "results.json").is_file() and (output / "report.html").is_file()
 
     def one(killer: Killer) -> None:
         done = not killer(*command, "-o", output)
-        if done or (output / "model.skops").exists():
+        if done or (output / "model.tithe").exists():
             same()
             shutil.rmtree(output)
 
     killed_often(one, n_kills, seed)
-    if not (output / "model.skops").exists():
+    if not (output / "model.tithe").exists():
         assert run(*command, "-o", output) == 0
     same()
     no_litter(tmp_path)

@@ -113,7 +113,7 @@ def test_a_fit_on_a_merged_file_uses_its_weights(sites, capsys) -> None:
     assert sum(results["cluster_weights"]) == pytest.approx(merged.weights().sum())
     assert "site" in results["clusters"][0]["typical_row_name"]
     assert results["held_out"]["n_rows"] == 800
-    model = load_model(sites / "result" / "model.skops")
+    model = load_model(sites / "result" / "model.tithe")
     assert model.schema_ == load_schema("site1.parquet")
     assert len(pq.read_table(sites / "result" / "predictions.parquet")) == 3000
     assert load_coreset(sites / "result" / "coreset.parquet").sites == merged.sites
@@ -123,7 +123,7 @@ def test_a_classifier_on_a_coreset_file_equals_one_on_its_rows(sites, capsys) ->
     options = ("--objective", "logistic", "--target", "label", "-m", 300)
     assert run("build", "rows1.parquet", *options, "-o", "labelled.parquet") == 0
     assert run("fit", "logistic", "labelled.parquet", "--test", "rows2.parquet", "-o", "result") == 0
-    coreset, model = load_coreset("labelled.parquet"), load_model(sites / "result" / "model.skops")
+    coreset, model = load_coreset("labelled.parquet"), load_model(sites / "result" / "model.tithe")
     same = CoresetLogisticRegression(coreset_size=len(coreset), random_state=0)
     same.fit(coreset.X, coreset.y, sample_weight=coreset.weights())
     np.testing.assert_allclose(model.coef_, same.coef_)

@@ -90,14 +90,14 @@ def folder(tmp_path, monkeypatch) -> Path:
 def test_it_is_fitted_saved_reported_and_predicts(folder, capsys) -> None:
     assert run("fit", "tiny", folder, "--target", "c3", "--alpha", 2, "-m", 200, *PLAIN, "-o", "out") == 0
     assert "costs exactly" in capsys.readouterr().out
-    model = load_model("out/model.skops")
+    model = load_model("out/model.tithe")
     assert type(model).__name__ == "TinyRidge" and model.alpha == 2.0
     results = json.loads(Path("out/results.json").read_text())
     assert results["squared_error"] == model.certificate_.value and results["rows_kept"] <= 200
     assert Path("out/report.html").read_text().count("data:image/png;base64,") == 3
     assert results["held_out"]["scores"] == {"r2": 0.5} and "Weights, once more" in Path("out/report.html").read_text()
     assert load_coreset("out/coreset.parquet").y.dtype.kind == "f"
-    assert run("predict", "out/model.skops", folder, "-o", "p.parquet") == 0
+    assert run("predict", "out/model.tithe", folder, "-o", "p.parquet") == 0
     X = pd.concat(pd.read_parquet(path) for path in sorted(folder.iterdir()))[["c0", "c1", "c2"]].to_numpy()
     np.testing.assert_allclose(pd.read_parquet("p.parquet")["prediction"], model.predict(X))
 

@@ -20,13 +20,13 @@ def test_commands_take_urls(bucket, tmp_path, monkeypatch, capsys) -> None:
     assert same_rows(tmp_path / "here.parquet", tmp_path / "there.parquet")
     options = ("-k", 2, "-m", 60, "--test", "s3://bucket/rows")
     assert run("fit", "kmeans", "s3://bucket/rows/*/*.parquet", *options, "-o", "fit") == 0
-    assert run("predict", "fit/model.skops", "s3://bucket/rows", "-o", "here.csv") == 0
-    os.rename("fit/model.skops", bucket / "model.skops")
-    assert run("predict", "s3://bucket/model.skops", "s3://bucket/rows", "-o", "there.csv") == 0
+    assert run("predict", "fit/model.tithe", "s3://bucket/rows", "-o", "here.csv") == 0
+    os.rename("fit/model.tithe", bucket / "model.tithe")
+    assert run("predict", "s3://bucket/model.tithe", "s3://bucket/rows", "-o", "there.csv") == 0
     assert Path("here.csv").read_bytes() == Path("there.csv").read_bytes()
     os.rename("there.parquet", bucket / "coreset.parquet")
     capsys.readouterr()
-    for name in ("s3://bucket/model.skops", "s3://bucket/coreset.parquet", (bucket / "coreset.parquet").as_uri()):
+    for name in ("s3://bucket/model.tithe", "s3://bucket/coreset.parquet", (bucket / "coreset.parquet").as_uri()):
         assert run("inspect", name) == 0 and "columns" in capsys.readouterr().out
     assert run("inspect", "s3://bucket/no.parquet") == 2
 
@@ -37,7 +37,7 @@ def test_commands_take_urls(bucket, tmp_path, monkeypatch, capsys) -> None:
         ("build", "rows.csv", "-m", 5, "-o", "s3://bucket/coreset.parquet"),
         ("build", "rows.csv", "-m", 5, "-o", "c.parquet", "--checkpoint", "s3://bucket/state"),
         ("fit", "kmeans", "rows.csv", "-k", 2, "-o", "gs://bucket/fit"),
-        ("predict", "model.skops", "rows.csv", "-o", "https://host/x.csv"),
+        ("predict", "model.tithe", "rows.csv", "-o", "https://host/x.csv"),
         ("stream", "rows.csv", "-o", "file:///tmp/x.parquet"),
     ],
 )

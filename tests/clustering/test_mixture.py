@@ -492,8 +492,8 @@ def test_a_frame_keeps_the_names_of_its_columns() -> None:
 def test_a_saved_model_is_the_same_model(kind: str, tmp_path) -> None:
     model = CoresetGaussianMixture(3, covariance_type=kind, coreset_size=300, random_state=0).fit(LARGE)
     for rows in (False, True):
-        save_model(model, tmp_path / "model.skops", rows=rows)
-        again = load_model(tmp_path / "model.skops")
+        save_model(model, tmp_path / "model.tithe", rows=rows)
+        again = load_model(tmp_path / "model.tithe")
         np.testing.assert_array_equal(again.predict_proba(LARGE), model.predict_proba(LARGE))
         assert again.certificate_ == model.certificate_ and again.bic(LARGE) == model.bic(LARGE)
         assert again.summary() == model.summary()
@@ -518,9 +518,9 @@ LIES = {
 def test_a_file_that_lies_is_refused(lie: str, tmp_path) -> None:
     model = CoresetGaussianMixture(3, coreset_size=100, random_state=0).fit(LARGE[:1000])
     LIES[lie](model)
-    save_model(model, tmp_path / "model.skops")
+    save_model(model, tmp_path / "model.tithe")
     with pytest.raises(FileFormatError):
-        load_model(tmp_path / "model.skops")
+        load_model(tmp_path / "model.tithe")
 
 
 def test_objectives_are_values() -> None:

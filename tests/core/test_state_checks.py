@@ -10,7 +10,6 @@ import pytest
 from tithe.clustering.learners import CoresetKMeans
 from tithe.core.data import Array, Block
 from tithe.core.errors import FileFormatError
-from tithe.core.loaded import check_loaded
 from tithe.core.state_checks import check_of
 from tithe.fit.fitted import FittedAttribute
 
@@ -48,10 +47,10 @@ def test_an_attribute_of_a_new_learner_is_checked_without_another_line(value: An
     X = np.random.default_rng(0).normal(size=(60, 2))
     model = Counting(2, random_state=0).fit(X)
     model.n_pairs_ = 7
-    check_loaded(model)
+    Counting.from_record(model.record())
     if value == "missing":
         del model.n_pairs_
     else:
         model.n_pairs_ = value
     with pytest.raises(FileFormatError, match=fault):
-        check_loaded(model)
+        Counting.from_record(model.record())

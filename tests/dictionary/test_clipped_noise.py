@@ -72,8 +72,8 @@ def test_16_bits_are_8_bits_with_more(tmp_path) -> None:
     assert model.clipped_ == (True, True)
     deep = model.denoise(noisy.astype(np.uint16) * np.uint16(257))
     assert np.abs(deep / 257 - denoiser().fit_denoise(noisy)).mean() < 1.0
-    save_model(model, tmp_path / "model.skops")
-    again = load_model(tmp_path / "model.skops")
+    save_model(model, tmp_path / "model.tithe")
+    again = load_model(tmp_path / "model.tithe")
     np.testing.assert_array_equal(again.denoise(noisy.astype(np.uint16) * np.uint16(257)), deep)
 
 

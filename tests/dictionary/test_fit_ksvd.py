@@ -30,13 +30,13 @@ def test_a_dictionary_from_a_file_and_codes(signals, tmp_path, capsys) -> None:
     results = json.loads((out / "results.json").read_text())
     assert results["certificate"]["quantity"] == "mse" and results["held_out"]["scores"]["mse"] > 0.0
     assert len(results["atoms"]) == 6 and results["parameters"]["reference"] == "singular"
-    model = load_model(out / "model.skops")
+    model = load_model(out / "model.tithe")
     assert model.coreset_size == 500 and "atoms" in (out / "report.html").read_text().lower()
-    assert run("predict", out / "model.skops", file, "-o", tmp_path / "codes.parquet") == 0
+    assert run("predict", out / "model.tithe", file, "-o", tmp_path / "codes.parquet") == 0
     codes = pd.read_parquet(tmp_path / "codes.parquet")
     assert codes["row_id"].tolist() == list(range(2000))
     np.testing.assert_array_equal(codes.drop(columns="row_id").to_numpy(), model.transform(signals))
-    assert run("inspect", out / "model.skops") == 0
+    assert run("inspect", out / "model.tithe") == 0
 
 
 def test_a_plan_and_parameters_that_contradict(signals, tmp_path, capsys) -> None:
@@ -56,4 +56,4 @@ def test_a_coreset_for_dictionaries(signals, tmp_path, capsys) -> None:
     coreset = load_coreset(out)
     assert coreset.objective.reference == "mean_line" and coreset.objective.n_components == 6
     assert run("fit", "ksvd", out, "-k", 6, "--n-nonzero-coefs", 2, "--max-iter", 3, "-o", tmp_path / "result") == 0
-    assert load_model(tmp_path / "result" / "model.skops").certificate_ is None
+    assert load_model(tmp_path / "result" / "model.tithe").certificate_ is None

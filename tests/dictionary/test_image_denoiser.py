@@ -209,8 +209,8 @@ def test_conventions(clean, tmp_path) -> None:
     seen: list[tuple[int, int, int]] = []
     result = model.fit_denoise(noisy, progress=lambda *at: seen.append(at))
     assert seen[0][0] == 1 and seen[-1] == (2, seen[-1][1], 89 * 113)
-    save_model(model, tmp_path / "model.skops")
-    np.testing.assert_array_equal(load_model(tmp_path / "model.skops").denoise(noisy), result)
+    save_model(model, tmp_path / "model.tithe")
+    np.testing.assert_array_equal(load_model(tmp_path / "model.tithe").denoise(noisy), result)
 
 
 @pytest.mark.parametrize(

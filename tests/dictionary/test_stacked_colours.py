@@ -45,8 +45,8 @@ def test_stacked_colours_are_denoised(picture, tmp_path) -> None:
     assert model.components_.shape == (40, 108)
     better = model.denoise(noisy)
     assert np.std(better - picture) < 0.5 * np.std(noisy - picture)
-    save_model(model, tmp_path / "model.skops")
-    np.testing.assert_array_equal(load_model(tmp_path / "model.skops").denoise(noisy), better)
+    save_model(model, tmp_path / "model.tithe")
+    np.testing.assert_array_equal(load_model(tmp_path / "model.tithe").denoise(noisy), better)
     assert atoms_picture(model.components_).shape[2:] == (3,)
     with pytest.raises(ValueError, match="stacked colours need pictures in colour"):
         model.denoise(noisy[..., 0])

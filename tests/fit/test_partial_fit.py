@@ -148,8 +148,8 @@ def test_copies_go_on(make, first, rows, tmp_path) -> None:
     half = fed(make(), X, y, weight, [0, 68_000], first)
     straight = fed(copy.deepcopy(half), X, y, weight, [68_000, 70_000], first)
     solution(half)
-    save_model(half, tmp_path / "model.skops", rows=True)
-    for other in (pickle.loads(pickle.dumps(half)), load_model(tmp_path / "model.skops")):
+    save_model(half, tmp_path / "model.tithe", rows=True)
+    for other in (pickle.loads(pickle.dumps(half)), load_model(tmp_path / "model.tithe")):
         np.testing.assert_array_equal(other.predict(X[:500]), half.predict(X[:500]))
         fed(other, X, y, weight, [68_000, 70_000], first)
         np.testing.assert_array_equal(solution(other), solution(straight))

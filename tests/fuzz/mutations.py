@@ -184,8 +184,13 @@ def _is_content(holder: Any, key: Any) -> bool:
     return key not in ("__id__", "__module__", "__class__", "__loader__", "is_json", "protocol", "_skops_version")
 
 
+def _is_value(holder: Any, key: Any) -> bool:
+    """What a file says, not the kind of a value or the name of a class, which stands first in a list."""
+    return not (isinstance(holder, dict) and len(holder) == 1) and not str(holder[key]).startswith("tithe.")
+
+
 def changed_skops(data: bytes, rng: Rng) -> bytes:
-    """A model with one array or one field of its schema changed."""
+    """A model of another library with one array or one field of its schema changed."""
     files = unzipped(data)
     arrays = [name for name in files if name.endswith(".npy")]
     if arrays and rng.random() < 0.5:
@@ -197,17 +202,17 @@ def changed_skops(data: bytes, rng: Rng) -> bytes:
     return zipped(files)
 
 
-def changed_npz(data: bytes, rng: Rng) -> bytes:
-    """Rows of a checkpoint with an array, or what is said about them, changed."""
+def changed_file(data: bytes, rng: Rng) -> bytes:
+    """A file of ours with an array, a value or a model of another library changed, or one of its members removed."""
     files = unzipped(data)
-    name = pick(rng, list(files))
-    if name == "coreset.npy" and rng.random() < 0.8:
-        about = json.loads(np.load(io.BytesIO(files[name])).tobytes())
-        files[name] = npy(np.frombuffer(json.dumps(changed_json(about, rng)).encode(), np.uint8))
+    name = "values.json" if rng.random() < 0.5 else pick(rng, list(files))
+    if name == "values.json":
+        may = _is_value if rng.random() < 0.9 else lambda holder, key: True
+        files[name] = json.dumps(changed_json(json.loads(files[name]), rng, may=may)).encode()
     elif rng.random() < 0.1:
         del files[name]
     else:
-        files[name] = changed_npy(files[name], rng)
+        files[name] = (changed_npy if name.endswith(".npy") else changed_skops)(files[name], rng)
     return zipped(files)
 
 
@@ -216,14 +221,14 @@ def changed_state(data: bytes, rng: Rng) -> bytes:
     files = unzipped(data)
     (manifest,) = [name for name in files if name.endswith("manifest.json")]
     folder = manifest.removesuffix("manifest.json")
-    name = pick(rng, [n for n in files if n.endswith((".npz", ".skops", ".json"))])
+    name = pick(rng, [n for n in files if n.endswith((".tithe", ".json"))])
     about = json.loads(files[manifest].splitlines()[0])
     if name == manifest:
         about = changed_json(about, rng, may=lambda holder, key: holder is not about and key != "sha256")
     elif name.endswith(".json"):
         files[name] = json.dumps(changed_json(json.loads(files[name]), rng)).encode()
     else:
-        files[name] = (changed_npz if name.endswith(".npz") else changed_skops)(files[name], rng)
+        files[name] = changed_file(files[name], rng)
     if isinstance(about.get("sha256"), dict):
         for part in about["sha256"]:
             about["sha256"][part] = hashlib.sha256(files.get(f"{folder}{part}", b"")).hexdigest()

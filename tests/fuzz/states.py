@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 from mutations import unzipped, zipped
+from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
 from sklearn.linear_model import LogisticRegression, Ridge
 
 import tithe
@@ -75,6 +76,12 @@ MODELS: dict[str, Callable[[], Any]] = {
         5, patch_size=3, n_components=12, coreset_size=50, max_iter=2, refine_iter=0, **SEED
     ).fit(PICTURE),
     "estimator": lambda: tithe.CoresetEstimator(LogisticRegression(), coreset_size=60, **SEED).fit(X, Y),
+    "forest": lambda: tithe.CoresetEstimator(RandomForestClassifier(3, **SEED), coreset_size=60, **SEED).fit(X, Y),
+    "boosting": lambda: tithe.CoresetEstimator(
+        HistGradientBoostingClassifier(max_iter=3, min_samples_leaf=5, categorical_features=[1], **SEED),
+        coreset_size=60,
+        **SEED,
+    ).fit(np.column_stack([X[:, 0], np.arange(120) % 4, X[:, 2]]), Y),
     "search": lambda: tithe.CoresetSearchCV(LogisticRegression(), {"C": [0.1, 1.0]}, cv=2, coreset_size=40, **SEED).fit(
         X, Y
     ),
@@ -90,13 +97,13 @@ def model_files() -> list[bytes]:
 
 def _saved(model: Any) -> bytes:
     with tempfile.TemporaryDirectory() as folder:
-        save_model(model, Path(folder) / "model.skops", rows=True)
-        return (Path(folder) / "model.skops").read_bytes()
+        save_model(model, Path(folder) / "model.tithe", rows=True)
+        return (Path(folder) / "model.tithe").read_bytes()
 
 
 def use_model(data: bytes) -> None:
     """Load a model, ask it about rows, let it learn more, and ask again."""
-    with _file(data, "model.skops") as path:
+    with _file(data, "model.tithe") as path:
         model = load_model(path)
     if isinstance(model, ImageDenoiser):
         model.denoise(PICTURE)
@@ -129,7 +136,7 @@ def paco_files() -> list[bytes]:
 
 
 def use_paco(data: bytes) -> None:
-    with _file(data, "model.skops") as path:
+    with _file(data, "model.tithe") as path:
         model = load_model(path)
     for _ in range(2):
         model.predict(X[:5])

@@ -32,8 +32,8 @@ class Loader:
 
 
 LOADERS = {
-    "models": Loader(states.model_files, mutations.changed_skops, states.use_model),
-    "online models": Loader(states.paco_files, mutations.changed_skops, states.use_paco),
+    "models": Loader(states.model_files, mutations.changed_file, states.use_model),
+    "online models": Loader(states.paco_files, mutations.changed_file, states.use_paco),
     "coresets": Loader(states.coreset_files, mutations.changed_coreset, states.use_coreset),
     "stream checkpoints": Loader(states.stream_states, mutations.changed_state, states.use_stream),
     "online checkpoints": Loader(states.paco_states, mutations.changed_state, states.use_paco_state),

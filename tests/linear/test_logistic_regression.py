@@ -182,8 +182,8 @@ def test_frames_strings_and_saving(tmp_path) -> None:
     model = CoresetLogisticRegression(coreset_size=500, random_state=0).fit(frame, names)
     assert model.feature_names_in_.tolist() == ["a", "b", "c"] and set(model.predict(frame)) <= {"no", "yes"}
     assert model.score(frame, names) > 0.7
-    save_model(model, tmp_path / "m.skops")
-    again = load_model(tmp_path / "m.skops")
+    save_model(model, tmp_path / "m.tithe")
+    again = load_model(tmp_path / "m.tithe")
     assert np.array_equal(again.predict_proba(frame), model.predict_proba(frame))
     assert again.certificate_ == model.certificate_
 
@@ -198,8 +198,8 @@ def test_regressed_sensitivities_are_kept_and_saved(tmp_path) -> None:
     kept, weight = named.sensitivity_model_.stream(50, random_state=0).include(X[:0], y[:0])
     assert len(kept) == len(weight) == 0
     assert model.coreset_.provenance["r2"] == model.sensitivity_model_.r2_  # the one that chose the rows, not another
-    save_model(model, tmp_path / "m.skops")
-    assert np.array_equal(load_model(tmp_path / "m.skops").sensitivity_model_.score(X[:10], y[:10]), score)
+    save_model(model, tmp_path / "m.tithe")
+    assert np.array_equal(load_model(tmp_path / "m.tithe").sensitivity_model_.score(X[:10], y[:10]), score)
 
 
 # -- what breaks careless code -----------------------------------------------------------------

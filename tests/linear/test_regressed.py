@@ -16,7 +16,7 @@ from tithe.linear.logistic_objective import LogisticObjective
 from tithe.linear.regressed import Bounded, Regressed, SensitivityModel, features
 from tithe.objectives import DictionaryObjective, GenericObjective, KMeansObjective, KMedianObjective, MarginObjective
 from tithe.reduce.kernels import draw
-from tithe.storage.models import object_bytes, object_from
+from tithe.storage.values import packed, unpacked
 from tithe.testing import construction_checks
 
 BINARY = LogisticObjective(classes=(0.0, 1.0))
@@ -129,7 +129,7 @@ def test_the_bound_of_a_new_row_is_that_of_an_equal_row_of_the_sample(objective,
     some = [model.exact(rows.cut(i, i + 1))[0] for i in range(3)]
     np.testing.assert_allclose(some, known.values[:3], rtol=1e-9)
     np.testing.assert_allclose(model.exact(rows), known.values, rtol=1e-9)
-    again = object_from(object_bytes(ready))
+    again = unpacked(packed(ready))
     np.testing.assert_array_equal(again.scores(block)[0], ready.scores(block)[0])
     again.check_columns(4, objective)
     with pytest.raises(ValueError, match="other columns"):

@@ -135,8 +135,8 @@ def test_pieces_of_a_stream_make_no_difference(kind) -> None:
 def test_models_are_saved_and_loaded(kind, tmp_path) -> None:
     X, y, u = rows(kind)
     model = ours(kind).fit(X, y, u)
-    save_model(model, tmp_path / "model.skops", rows=True)
-    loaded = load_model(tmp_path / "model.skops")
+    save_model(model, tmp_path / "model.tithe", rows=True)
+    loaded = load_model(tmp_path / "model.tithe")
     assert np.array_equal(loaded.predict(X), model.predict(X))
     assert loaded.certificate_ == model.certificate_
     assert loaded.certify(X, y, u) == model.certify(X, y, u)

@@ -39,8 +39,8 @@ def test_any_classifier(rows, tmp_path) -> None:
     assert model.certify(X, y, weight) == certificate
     fresh = LeafSource.cut(X[::-1].copy(), y[::-1].copy(), weight[::-1].copy(), at=UNEVEN)
     assert model.certify(fresh).n_rows == 40_000
-    save_model(model, tmp_path / "model.skops", rows=True)
-    assert load_model(tmp_path / "model.skops").certify(source) == certificate
+    save_model(model, tmp_path / "model.tithe", rows=True)
+    assert load_model(tmp_path / "model.tithe").certify(source) == certificate
     array = CoresetEstimator(LogisticRegression(), coreset_size=1500, random_state=0).fit(X, y, weight)
     assert array.certify(source) == array.certify(X, y, weight)
 

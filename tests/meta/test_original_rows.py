@@ -66,8 +66,8 @@ def test_a_pipeline_for_frames_is_saved(frame, labels, tmp_path) -> None:
     columns = make_column_transformer((OneHotEncoder(), ["city"]), (StandardScaler(), ["age", "income"]))
     model = CoresetEstimator(make_pipeline(columns, LogisticRegression()), **SMALL).fit(filled, labels)
     assert model.score(filled, labels) > 0.7
-    save_model(model, tmp_path / "model.skops")
-    again = load_model(tmp_path / "model.skops")
+    save_model(model, tmp_path / "model.tithe")
+    again = load_model(tmp_path / "model.tithe")
     np.testing.assert_array_equal(again.predict_proba(filled), model.predict_proba(filled))
     (age, *_, city) = sorted(again.schema_.describe(), key=lambda row: row[0] == "city")
     assert age[0] == "age" and city[1].startswith("category")

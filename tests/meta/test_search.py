@@ -277,8 +277,8 @@ def test_a_search_is_saved_and_loaded(tmp_path) -> None:
     y = (X[:, 0] + rng.logistic(size=2000) > 0).astype(int)
     search = CoresetSearchCV(CoresetLogisticRegression(), {"C": [0.1, 1.0]}, coreset_size=300, cv=3, random_state=0)
     search.set_params(scoring="neg_log_loss").fit(X, y)
-    save_model(search, tmp_path / "s.skops")
-    again = load_model(tmp_path / "s.skops")
+    save_model(search, tmp_path / "s.tithe")
+    again = load_model(tmp_path / "s.tithe")
     assert again.best_params_ == search.best_params_ and again.score(X, y) == search.score(X, y)
 
 

@@ -295,6 +295,6 @@ def test_methods_of_the_winner(classes: Data) -> None:
 def test_a_search_with_several_scores_is_saved_and_loaded(classes: Data, tmp_path) -> None:
     X, y, _ = classes
     search = search_for(scoring=SCORES, refit="accuracy", return_train_score=True).fit(X, y)
-    save_model(search, tmp_path / "search.skops")
-    again = load_model(tmp_path / "search.skops")
+    save_model(search, tmp_path / "search.tithe")
+    again = load_model(tmp_path / "search.tithe")
     assert again.score(X, y) == search.score(X, y) and again.cv_results_["params"] == search.cv_results_["params"]

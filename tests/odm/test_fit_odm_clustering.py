@@ -40,7 +40,7 @@ def test_clusters_of_a_file(rows, tmp_path, capsys) -> None:
     assert results["relaxed_bound"] <= results["objective"] and results["n_cannot_link"] == 1
     page = (out / "report.html").read_text()
     assert "Margins of the rows" in page and "boundary between clusters" in page
-    model = load_model(out / "model.skops")
+    model = load_model(out / "model.tithe")
     np.testing.assert_array_equal(model.predict(pd.read_csv(rows)), labels["cluster"])
 
 

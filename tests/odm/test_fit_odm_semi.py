@@ -50,7 +50,7 @@ def test_the_command_is_the_learner(rows, tmp_path, capsys) -> None:
     alone = SemiSupervisedODMClassifier(
         lam_unlabeled=100.0, gamma="neighbors", balance=0.1, cannot_link=[(20, 21)], random_state=0
     ).fit(X, table()["y"].to_numpy())
-    model, printed, said = tithe.load_model(out / "model.skops"), capsys.readouterr().out, results_of(out)
+    model, printed, said = tithe.load_model(out / "model.tithe"), capsys.readouterr().out, results_of(out)
     np.testing.assert_array_equal(model.decision_function(table()), alone.decision_function(X))
     labels = pd.read_parquet(out / "labels.parquet")
     np.testing.assert_array_equal(labels["label"], alone.transduction_)
@@ -65,7 +65,7 @@ def test_the_command_is_the_learner(rows, tmp_path, capsys) -> None:
     assert sentence in " ".join(page.split()) and sentence in printed
     for name, mask in (("labelled rows", GIVEN), ("unlabelled rows", ~GIVEN)):
         assert said["margins"][name]["mean"] == pytest.approx(labels["margin"][mask].mean())
-    assert run("predict", out / "model.skops", rows, "-o", tmp_path / "new.csv") == 0
+    assert run("predict", out / "model.tithe", rows, "-o", tmp_path / "new.csv") == 0
     np.testing.assert_array_equal(pd.read_csv(tmp_path / "new.csv")["prediction"], alone.predict(X))
 
 
@@ -114,7 +114,7 @@ def test_labelled_rows_are_held_out_or_tested_on(rows, tmp_path, capsys) -> None
     said, labels = results_of(tmp_path / "out"), pd.read_parquet(tmp_path / "out" / "labels.parquet")
     held_out = np.setdiff1d(np.arange(60), labels["row_id"])
     assert said["n_held_out"] == len(held_out) > 0 and (held_out < 40).all()
-    model = tithe.load_model(tmp_path / "out" / "model.skops")
+    model = tithe.load_model(tmp_path / "out" / "model.tithe")
     right = model.predict(table().iloc[held_out]) == NAMES[held_out]
     assert said["held_out"]["scores"]["accuracy"] == pytest.approx(right.mean())
     assert f"On {len(held_out)} rows that the model has not seen" in capsys.readouterr().out
@@ -124,7 +124,7 @@ def test_labelled_rows_are_held_out_or_tested_on(rows, tmp_path, capsys) -> None
     assert fit(rows, *QUICK, *arguments, "-o", tmp_path / "out") == 0
     assert results_of(tmp_path / "out")["held_out"]["n_rows"] == 25
     predicted = pd.read_parquet(tmp_path / "out" / "predictions.parquet")["prediction"]
-    np.testing.assert_array_equal(predicted, tithe.load_model(tmp_path / "out" / "model.skops").predict(table()))
+    np.testing.assert_array_equal(predicted, tithe.load_model(tmp_path / "out" / "model.tithe").predict(table()))
 
 
 def test_a_column_that_names_rows_and_no_gaps_at_all(rows, tmp_path, capsys) -> None:

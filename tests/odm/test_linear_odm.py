@@ -182,8 +182,8 @@ def test_a_cover_says_what_it_leaves_out_and_finish_goes_on_to_the_tolerance(ste
         whole = LinearODMClassifier(5.0, solver=replace(solver, finish="auto"), **options).fit(X, y, weight)
     assert whole.gap_ <= 1e-6 * whole.objective_curve_[-1] < near.gap_
     assert whole.cover_.sizes[-1] == len(X) - 3 and whole.cover_.n_gradients > cover.n_gradients
-    save_model(near, tmp_path / "model.skops")
-    np.testing.assert_array_equal(load_model(tmp_path / "model.skops").cover_.centres, cover.centres)
+    save_model(near, tmp_path / "model.tithe")
+    np.testing.assert_array_equal(load_model(tmp_path / "model.tithe").cover_.centres, cover.centres)
 
 
 # -- coresets, sources, streams ----------------------------------------------------------------
@@ -225,8 +225,8 @@ def test_sources_and_pieces(many) -> None:
 def test_models_can_be_kept(tmp_path) -> None:
     X, y, _ = margin_rows()
     model = LinearODMClassifier(random_state=0).fit(X, y)
-    save_model(model, tmp_path / "model.skops")
-    np.testing.assert_array_equal(load_model(tmp_path / "model.skops").decision_function(X), model.decision_function(X))
+    save_model(model, tmp_path / "model.tithe")
+    np.testing.assert_array_equal(load_model(tmp_path / "model.tithe").decision_function(X), model.decision_function(X))
 
 
 # -- what is refused ---------------------------------------------------------------------------
@@ -325,8 +325,8 @@ def test_regressed_sensitivities_of_margins_are_kept(tmp_path) -> None:
     model = LinearODMClassifier(coreset_size=200, construction="rdsf", polish=1, tol=1.0, random_state=0).fit(X, names)
     score = model.sensitivity_model_.score(X[:10], names[:10])
     assert model.coreset_.provenance["r2"] == model.sensitivity_model_.r2_ and (score > 0.0).all()
-    save_model(model, tmp_path / "model.skops")
-    loaded = load_model(tmp_path / "model.skops").sensitivity_model_
+    save_model(model, tmp_path / "model.tithe")
+    loaded = load_model(tmp_path / "model.tithe").sensitivity_model_
     np.testing.assert_array_equal(loaded.score(X[:10], names[:10]), score)
     np.testing.assert_array_equal(loaded.exact(X[:10], names[:10]), model.sensitivity_model_.exact(X[:10], names[:10]))
 

@@ -123,14 +123,14 @@ def test_other_kernels_and_sparse_rows() -> None:
 def test_a_saved_model_predicts_the_same(tmp_path) -> None:
     X, _ = RINGS
     model = _clusters(X, must_link=[(0, 1)] if RINGS[1][0] == RINGS[1][1] else None)
-    tithe.save_model(model, tmp_path / "model.skops")
-    loaded = tithe.load_model(tmp_path / "model.skops")
+    tithe.save_model(model, tmp_path / "model.tithe")
+    loaded = tithe.load_model(tmp_path / "model.tithe")
     np.testing.assert_array_equal(loaded.predict(X), model.predict(X))
     assert str(loaded.certificate_) == str(model.certificate_)
     loaded.machine_ = _clusters(X[:, :1]).machine_
-    tithe.save_model(loaded, tmp_path / "model.skops")
+    tithe.save_model(loaded, tmp_path / "model.tithe")
     with pytest.raises(tithe.FileFormatError, match="other columns"):
-        tithe.load_model(tmp_path / "model.skops")
+        tithe.load_model(tmp_path / "model.tithe")
 
 
 @pytest.mark.parametrize(

@@ -124,8 +124,8 @@ def test_other_scores_and_kernels() -> None:
 def test_it_is_saved_cloned_and_searched(tmp_path) -> None:
     X, y = rings(60)
     search = ODMClassifierCV(3, random_state=0).fit(X, np.where(y, "in", "out"))
-    save_model(search, tmp_path / "search.skops")
-    again = load_model(tmp_path / "search.skops")
+    save_model(search, tmp_path / "search.tithe")
+    again = load_model(tmp_path / "search.tithe")
     np.testing.assert_array_equal(again.decision_function(X), search.decision_function(X))
     assert again.best_params_ == search.best_params_ and again.summary()["best_score"] == search.best_score_
     inner = ODMClassifierCV(2, estimator=ODMClassifier(), random_state=0)

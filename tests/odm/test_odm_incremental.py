@@ -254,8 +254,8 @@ def test_an_interruption_leaves_a_whole_model(where: str, monkeypatch) -> None:
 @pytest.mark.bits
 def test_a_resumed_machine_goes_on_to_the_last_bit(tmp_path) -> None:
     unbroken = machine(gamma="scale").partial_fit(X[:70], Y[:70]).forget([3, 4])
-    save_model(unbroken, tmp_path / "model.skops", rows=True)
-    resumed = load_model(tmp_path / "model.skops")
+    save_model(unbroken, tmp_path / "model.tithe", rows=True)
+    resumed = load_model(tmp_path / "model.tithe")
     for model in (unbroken, resumed):
         model.partial_fit(X[70:71], Y[70:71]).update(X[71:90], Y[71:90], forget=[0, 70]).forget([5]).rescale()
         model.partial_fit(X[90:], Y[90:])
@@ -265,8 +265,8 @@ def test_a_resumed_machine_goes_on_to_the_last_bit(tmp_path) -> None:
 
 def test_without_rows_a_model_predicts_and_cannot_go_on(tmp_path) -> None:
     model = machine().partial_fit(X, Y).forget([4])
-    save_model(model, tmp_path / "model.skops")
-    loaded = load_model(tmp_path / "model.skops")
+    save_model(model, tmp_path / "model.tithe")
+    loaded = load_model(tmp_path / "model.tithe")
     np.testing.assert_array_equal(loaded.decision_function(X), model.decision_function(X))
     assert loaded.unlearning_ == model.unlearning_
     for wrong in (lambda: loaded.forget([1]), lambda: loaded.partial_fit(X, Y), lambda: loaded.row_ids_):
@@ -292,9 +292,9 @@ LIES = {
 def test_a_file_that_lies_is_refused(name: str, tmp_path) -> None:
     model = machine().partial_fit(X[:20], Y[:20])
     LIES[name](model)
-    save_model(model, tmp_path / "model.skops", rows=True)
+    save_model(model, tmp_path / "model.tithe", rows=True)
     with pytest.raises(FileFormatError):
-        load_model(tmp_path / "model.skops")
+        load_model(tmp_path / "model.tithe")
 
 
 # -- certificates ----------------------------------------------------------------------------------
@@ -330,8 +330,8 @@ def test_the_bound_shows_a_machine_that_is_not_exact() -> None:
 def test_no_byte_of_a_forgotten_row_is_saved(first: int, tmp_path) -> None:
     model = machine().partial_fit(X[:first], Y[:first], classes=["in", "out"])
     model.partial_fit(X[first:], Y[first:]).forget([0, 100])
-    save_model(model, tmp_path / "model.skops", rows=True)
-    data = (tmp_path / "model.skops").read_bytes()
+    save_model(model, tmp_path / "model.tithe", rows=True)
+    data = (tmp_path / "model.tithe").read_bytes()
     for row, remains in ((0, False), (100, False), (1, True)):
         values = [value.tobytes() for value in X[row]] + [value.astype(np.float32).tobytes() for value in X[row]]
         assert any(value in data for value in values) == remains

@@ -275,8 +275,8 @@ def test_scikit_learn_calibrates_probabilities() -> None:
 def test_saved_and_loaded(tmp_path) -> None:
     X, y = blobs(60)
     model = ODMClassifier(random_state=0).fit(X, y)
-    save_model(model, tmp_path / "m.skops")
-    again = load_model(tmp_path / "m.skops")
+    save_model(model, tmp_path / "m.tithe")
+    again = load_model(tmp_path / "m.tithe")
     np.testing.assert_array_equal(model.decision_function(X), again.decision_function(X))
     assert again.margin_distribution_ == model.margin_distribution_
 

@@ -202,8 +202,8 @@ def test_a_given_kernel_and_a_saved_model(tmp_path) -> None:
         given = _semi(kernel="precomputed", safe=safe).fit(K, GIVEN)
         if not safe:
             np.testing.assert_allclose(given.decision_function(K), named.decision_function(X), atol=1e-6)
-        tithe.save_model(given, tmp_path / "model.skops")
-        loaded = tithe.load_model(tmp_path / "model.skops")
+        tithe.save_model(given, tmp_path / "model.tithe")
+        loaded = tithe.load_model(tmp_path / "model.tithe")
         np.testing.assert_array_equal(loaded.predict(K), given.predict(K))
         assert loaded.left_out_errors_ == given.left_out_errors_
 

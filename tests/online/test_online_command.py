@@ -32,14 +32,14 @@ def test_files_to_a_model_a_page_and_numbers(rows, tmp_path, capsys) -> None:
     printed = capsys.readouterr().out
     for word in ("clusters", "rows so far", "2,000", "rows/s", "report.html"):
         assert word in printed
-    assert {p.name for p in out.iterdir()} == {"model.skops", "report.html", "results.json"}
+    assert {p.name for p in out.iterdir()} == {"model.tithe", "report.html", "results.json"}
     results = json.loads((out / "results.json").read_text())
     assert results["n_clusters"] == 3 and results["rows_so_far"] == 2000
     assert results["hindsight_loss"] < results["cumulative_loss"] < 1.5 * results["hindsight_loss"]
     page = (out / "report.html").read_text()
     assert page.count("data:image/png;base64,") == 2 and "http" not in page.split("</style>")[1]
     whole = PACO(random_state=3).partial_fit(rows.to_numpy())
-    np.testing.assert_array_equal(load_model(out / "model.skops").cluster_centers_, whole.cluster_centers_)
+    np.testing.assert_array_equal(load_model(out / "model.tithe").cluster_centers_, whole.cluster_centers_)
 
 
 def test_many_centers_for_rows_on_a_curve(tmp_path, capsys) -> None:
@@ -65,7 +65,7 @@ def test_standard_input_and_going_on(rows, tmp_path, capsys, monkeypatch) -> Non
     assert piped(rows[900:], "--half-life", 200, "--resume") == 2
     assert piped(rows[900:], "--resume") == 0
     whole = PACO(random_state=0, half_life=300.0).partial_fit(rows.to_numpy())
-    model = load_model(tmp_path / "out" / "model.skops")
+    model = load_model(tmp_path / "out" / "model.tithe")
     np.testing.assert_array_equal(model.history_["loss"], whole.history_["loss"])
     assert json.loads((tmp_path / "out" / "results.json").read_text())["hindsight_loss"] is None
 
@@ -80,10 +80,10 @@ def test_columns_are_known_by_name(rows, tmp_path, capsys) -> None:
     assert run("online", tmp_path / "less.csv", "--resume", "-o", out) == 2
     assert "no column 'a'" in capsys.readouterr().err
     for name in ("r", "turned"):
-        assert run("predict", out / "model.skops", tmp_path / f"{name}.csv", "-o", tmp_path / f"{name}.parquet") == 0
+        assert run("predict", out / "model.tithe", tmp_path / f"{name}.csv", "-o", tmp_path / f"{name}.parquet") == 0
     pd.testing.assert_frame_equal(*(pd.read_parquet(tmp_path / f"{name}.parquet") for name in ("r", "turned")))
     assert run("online", tmp_path / "turned.csv", "--resume", "-o", out) == 0
-    model = load_model(out / "model.skops")
+    model = load_model(out / "model.tithe")
     assert model.n_rows_ == 4000 and model.feature_names_in_.tolist() == ["a", "b"]
     assert "Warning" not in capsys.readouterr().err
 
@@ -104,7 +104,7 @@ def test_a_bad_row_of_a_pipe_costs_no_row_before_it(rows, tmp_path, monkeypatch,
         errors = capsys.readouterr().err
         assert "3 values instead of 2" in errors
         assert ("rows taken before" in errors and "--resume" in errors) == out.exists() == bool(before)
-    assert 2000 < load_model(out / "model.skops").n_rows_ <= 4000
+    assert 2000 < load_model(out / "model.tithe").n_rows_ <= 4000
 
 
 def test_stopped_it_writes_what_there_is(rows, tmp_path, monkeypatch, capsys) -> None:
@@ -120,7 +120,7 @@ def test_stopped_it_writes_what_there_is(rows, tmp_path, monkeypatch, capsys) ->
     assert run("online", tmp_path / "r.csv", "-o", tmp_path / "out") == 1
     err = capsys.readouterr().err
     assert "Stopped" in err and "--resume" in err
-    assert load_model(tmp_path / "out" / "model.skops").n_rows_ == 1500
+    assert load_model(tmp_path / "out" / "model.tithe").n_rows_ == 1500
 
 
 @pytest.mark.parametrize(

@@ -276,8 +276,8 @@ def test_a_folder_of_the_same_name_elsewhere_is_another_one(tmp_path, monkeypatc
 def test_a_saved_model_predicts_and_goes_on(tmp_path) -> None:
     X = blobs(900, 3)
     whole = PACO(random_state=1, summary_size=200).partial_fit(X)
-    save_model(PACO(random_state=1, summary_size=200).partial_fit(X[:500]), tmp_path / "m.skops", rows=True)
-    loaded = load_model(tmp_path / "m.skops")
+    save_model(PACO(random_state=1, summary_size=200).partial_fit(X[:500]), tmp_path / "m.tithe", rows=True)
+    loaded = load_model(tmp_path / "m.tithe")
     assert same(whole, loaded.partial_fit(X[500:]))
     np.testing.assert_array_equal(loaded.predict(X), whole.predict(X))
 

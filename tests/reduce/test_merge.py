@@ -22,7 +22,7 @@ from tithe import (
 from tithe.objectives import KMeansObjective, KMedianObjective, LogisticObjective
 from tithe.reduce.calibration import calibrated
 from tithe.reduce.merge import site_sizes
-from tithe.storage.blocks import rows_bytes
+from tithe.storage.values import packed
 
 SIZES = (6000, 2500, 900, 400, 60)  # the last one is kept whole
 OBJECTIVE = KMeansObjective(n_clusters=4)
@@ -273,7 +273,7 @@ def merged_file(apart, tmp_path):
 def test_a_merged_coreset_survives_a_file(apart, merged_file) -> None:
     merged, again = merge_coresets(apart, coreset_size=150, random_state=0), load_coreset(merged_file)
     assert again.sites == merged.sites and again.n_seen == merged.n_seen
-    assert rows_bytes(again) == rows_bytes(replace(merged, y=merged.y.astype(object)))
+    assert packed(again) == packed(replace(merged, y=merged.y.astype(object)))
     assert again.objective == OBJECTIVE
     table = pq.read_table(merged_file)
     numbers, ids = merged.site_rows()

@@ -60,7 +60,7 @@ def test_the_page_has_the_numbers_of_the_json(demo) -> None:
     assert page.count("data:image/png;base64,") == 2 and "http" not in page.split("</style>")[1]
     for heading in ("What was done", "What one sees", "The certificate", "What to do next"):
         assert f"<h2>{heading}</h2>" in page
-    assert load_model(folder / "model.skops").n_clusters == N_GROUPS
+    assert load_model(folder / "model.tithe").n_clusters == N_GROUPS
     assert len(load_coreset(folder / "coreset.parquet")) <= 300
 
 

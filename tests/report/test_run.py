@@ -19,14 +19,14 @@ def test_a_folder_is_whole_and_what_has_no_content_is_removed(tmp_path, monkeypa
     out, order = tmp_path / "out", []
     replace = os.replace
     monkeypatch.setattr("tithe.core.files.os.replace", lambda a, b: (order.append(b.name), replace(a, b)))
-    write_folder(out, {"last.json": "{}", "model.skops": b"bytes", "rows.csv": lambda path: path.write_text("1")})
-    assert order == ["rows.csv", "model.skops", "last.json"]
+    write_folder(out, {"last.json": "{}", "model.tithe": b"bytes", "rows.csv": lambda path: path.write_text("1")})
+    assert order == ["rows.csv", "model.tithe", "last.json"]
     assert {path.name: path.read_text() for path in out.iterdir()} == {
         "last.json": "{}",
-        "model.skops": "bytes",
+        "model.tithe": "bytes",
         "rows.csv": "1",
     }
-    write_folder(out, {"last.json": "[]", "model.skops": None})
+    write_folder(out, {"last.json": "[]", "model.tithe": None})
     assert {path.name for path in out.iterdir()} == {"last.json", "rows.csv"}
 
 
@@ -37,5 +37,5 @@ def test_nothing_changes_if_one_file_cannot_be_written(tmp_path) -> None:
     assert not out.exists()
     write_folder(out, {"last.json": "{}"})
     with pytest.raises(OSError, match="No space"):
-        write_folder(out, {"last.json": "[]", "model.skops": None, "rows.csv": _fails})
+        write_folder(out, {"last.json": "[]", "model.tithe": None, "rows.csv": _fails})
     assert {path.name: path.read_text() for path in out.iterdir()} == {"last.json": "{}"}

@@ -19,7 +19,7 @@ from tithe import CoresetLogisticRegression, FileFormatError, build_coreset, ope
 from tithe.core.data import concat
 from tithe.core.errors import NoRowsError
 from tithe.rows import datasets, frames
-from tithe.storage.blocks import rows_bytes
+from tithe.storage.values import packed
 
 
 def all_rows(source):
@@ -27,7 +27,7 @@ def all_rows(source):
 
 
 def coreset_bytes(source) -> bytes:
-    return rows_bytes(build_coreset(source, objective="kmeans", coreset_size=80, random_state=0))
+    return packed(build_coreset(source, objective="kmeans", coreset_size=80, random_state=0))
 
 
 @pytest.fixture
@@ -49,10 +49,10 @@ def test_a_dataset_gives_the_bits_of_its_files(folder) -> None:
     assert source.schema == files.schema and source.n_rows == files.n_rows == 2400
     assert coreset_bytes(source) == coreset_bytes(files) == coreset_bytes(pickle.loads(pickle.dumps(source)))
     assert source.classes().tolist() == [0, 1]
-    leaves = [rows_bytes(task()) for task in source.tasks(leaf_rows=500)]
-    assert leaves == [rows_bytes(task()) for task in files.tasks(leaf_rows=500)]
+    leaves = [packed(task()) for task in source.tasks(leaf_rows=500)]
+    assert leaves == [packed(task()) for task in files.tasks(leaf_rows=500)]
     assert len(leaves) == source.n_leaves(500) == 5
-    assert leaves[3:] == [rows_bytes(pickle.loads(pickle.dumps(t))()) for t in source.tasks(3, leaf_rows=500)]
+    assert leaves[3:] == [packed(pickle.loads(pickle.dumps(t))()) for t in source.tasks(3, leaf_rows=500)]
 
 
 def test_a_huge_row_group_of_a_dataset_is_cut(folder, monkeypatch) -> None:
@@ -60,7 +60,7 @@ def test_a_huge_row_group_of_a_dataset_is_cut(folder, monkeypatch) -> None:
     monkeypatch.setattr(datasets, "HUGE_BYTES", 100)
     monkeypatch.setattr(datasets, "BATCH_ROWS", 17)
     source = open_dataset(ds.dataset(folder), target="y")
-    assert rows_bytes(concat([task() for task in source.tasks(leaf_rows=70)])) == rows_bytes(whole)
+    assert packed(concat([task() for task in source.tasks(leaf_rows=70)])) == packed(whole)
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_a_filter_is_kept(folder, kept) -> None:
     source = open_dataset(dataset.filter(kept), target="y")
     frame = open_dataset(dataset.to_table(filter=kept), target="y")
     assert source.n_rows == frame.n_rows and source.identity != open_dataset(dataset, target="y").identity
-    assert rows_bytes(all_rows(source)) == rows_bytes(all_rows(frame))
+    assert packed(all_rows(source)) == packed(all_rows(frame))
     assert coreset_bytes(source) == coreset_bytes(frame)
     with pytest.raises(ValueError, match="filter"):  # which Arrow would not send along
         pickle.dumps(source)
@@ -96,8 +96,8 @@ def test_other_formats_than_parquet(tmp_path) -> None:
     table = a_table(900, 0)
     ds.write_dataset(table, tmp_path / "feather", format="feather", max_rows_per_file=400, max_rows_per_group=400)
     source = open_dataset(ds.dataset(tmp_path / "feather", format="feather"))
-    assert rows_bytes(all_rows(source)) == rows_bytes(all_rows(open_dataset(table))) and source.n_rows == 900
-    assert rows_bytes(all_rows(open_dataset(ds.dataset(table)))) == rows_bytes(all_rows(open_dataset(table)))
+    assert packed(all_rows(source)) == packed(all_rows(open_dataset(table))) and source.n_rows == 900
+    assert packed(all_rows(open_dataset(ds.dataset(table)))) == packed(all_rows(open_dataset(table)))
 
 
 def test_files_of_a_dataset_that_change_or_vanish(folder) -> None:
@@ -138,7 +138,7 @@ def test_delta_lake(tmp_path) -> None:
     source = open_dataset(dataset)
     assert coreset_bytes(pickle.loads(pickle.dumps(source))) == coreset_bytes(source)
     same_order = open_dataset(dataset.to_table())
-    assert rows_bytes(all_rows(source)) == rows_bytes(all_rows(same_order)) and source.n_rows == 2000
+    assert packed(all_rows(source)) == packed(all_rows(same_order)) and source.n_rows == 2000
     only = open_dataset(dataset.filter(ds.field("c") == "u"))
     assert only.n_rows == table.to_pandas()["c"].eq("u").sum()
     older = deltalake.DeltaTable(tmp_path / "t", version=0).to_pyarrow_dataset()
@@ -165,7 +165,7 @@ def test_a_query_gives_the_bits_of_the_frame(folder, query) -> None:
     assert source.replayable and source.schema == frame.schema and source.n_rows == source.count() == 2400
     assert coreset_bytes(source) == coreset_bytes(frame)
     for first in (0, 2):
-        leaves, expected = ([rows_bytes(t()) for t in s.tasks(first, leaf_rows=500)] for s in (source, frame))
+        leaves, expected = ([packed(t()) for t in s.tasks(first, leaf_rows=500)] for s in (source, frame))
         assert leaves == expected
     next(source.tasks(leaf_rows=10))()  # a pass that ends early
     assert source.classes().tolist() == [0, 1] and source.identity == open_dataset(query(folder), target="y").identity
@@ -235,7 +235,7 @@ def test_a_reader_is_read_once(make) -> None:
     source = open_dataset(make(table))
     assert not source.replayable and source.n_rows is None
     known = open_dataset(table, schema=source.schema)
-    assert rows_bytes(all_rows(source)) == rows_bytes(all_rows(known))
+    assert packed(all_rows(source)) == packed(all_rows(known))
     with pytest.raises(ValueError, match="The Arrow stream has been read already"):
         next(source.tasks())
     with pytest.raises(ValueError, match="classes of the Arrow stream are not known"):

@@ -134,12 +134,12 @@ def test_an_installed_estimator(folder, tmp_path, capsys, name, target, options)
         out = tmp_path / format
         assert run("fit", name, folder / f"train.{format}", *given, "--predict", folder / "new.csv", "-o", out) == 0
         written.append(pd.read_parquet(out / "predictions.parquet"))
-        assert (out / "model.skops").exists() == (name != TREES)
-        assert ("no model.skops" in capsys.readouterr().out) == (name == TREES)
+        assert (out / "model.tithe").exists() == (name != TREES)
+        assert ("no model.tithe" in capsys.readouterr().out) == (name == TREES)
         if name != TREES:
             more = tmp_path / "p.parquet"
             proba = ["--proba"] if target == "churned" else []
-            assert run("predict", out / "model.skops", folder / "new.parquet", *proba, "-o", more) == 0
+            assert run("predict", out / "model.tithe", folder / "new.parquet", *proba, "-o", more) == 0
             written.append(pd.read_parquet(more))
     for other_rows in written[1:]:
         pd.testing.assert_frame_equal(written[0], other_rows)
@@ -170,11 +170,11 @@ def test_from_fit_to_predict_on_the_command_line(folder, tmp_path, learner, caps
     for format in ("csv", "parquet"):
         out = tmp_path / format
         assert run("fit", learner, folder / f"train.{format}", *options, "-o", out) == 0
-        model = load_model(out / "model.skops")
+        model = load_model(out / "model.tithe")
         assert load_schema(out / "coreset.parquet") == model.schema_
         for new in ("csv", "parquet"):
             output = tmp_path / f"{format}-{new}.csv"
-            assert run("predict", out / "model.skops", folder / f"new.{new}", "-o", output) == 0
+            assert run("predict", out / "model.tithe", folder / f"new.{new}", "-o", output) == 0
             written.append(pd.read_csv(output))
         here = model.predict(pd.read_parquet(folder / "new.parquet"))
         assert written[-1]["prediction"].tolist() == here.tolist()
@@ -182,7 +182,7 @@ def test_from_fit_to_predict_on_the_command_line(folder, tmp_path, learner, caps
         pd.testing.assert_frame_equal(written[0], other)
     if target == "churned":
         assert json.loads((tmp_path / "csv" / "results.json").read_text())["n_skipped"] == 8
-    assert run("predict", out / "model.skops", folder / "new.csv", "--scale", "none", "-o", tmp_path / "p.csv") == 2
+    assert run("predict", out / "model.tithe", folder / "new.csv", "--scale", "none", "-o", tmp_path / "p.csv") == 2
     assert "--scale" in capsys.readouterr().err
 
 
@@ -250,12 +250,12 @@ def test_a_column_names_the_rows(folder, tmp_path, capsys) -> None:
         out, new = tmp_path / format, tmp_path / f"{format}.csv"
         options = ["--row-id", "desk", "--bad-rows", "skip"]
         assert run("fit", "kmeans", tmp_path / f"rows.{format}", "-k", 3, "-m", 200, *options, "-o", out) == 0
-        model = load_model(out / "model.skops")
+        model = load_model(out / "model.tithe")
         assert "desk" not in model.schema_.reads and model.schema_.row_id == "desk"
         clusters = json.loads((out / "results.json").read_text())["clusters"]
         assert [int(c["typical_row_name"]) for c in clusters] == [int(names[c["typical_row"]]) for c in clusters]
         assert clusters[0]["typical_row_name"] in capsys.readouterr().out
-        assert run("predict", out / "model.skops", tmp_path / f"rows.{format}", *options, "-o", new) == 0
+        assert run("predict", out / "model.tithe", tmp_path / f"rows.{format}", *options, "-o", new) == 0
         predicted.append(pd.read_csv(new))
     typed, text = predicted
     assert typed.columns.tolist() == ["row_id", "desk", "prediction"]

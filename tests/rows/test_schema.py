@@ -16,7 +16,7 @@ from tithe.core.loaded import check_loaded
 from tithe.rows.learn import learn_schema
 from tithe.rows.options import TableOptions
 from tithe.rows.schema import TableSchema
-from tithe.storage.models import object_bytes, object_from
+from tithe.storage.values import packed, unpacked
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +30,7 @@ def test_json_round_trip(schema):
 
 
 def test_stored_with_a_model(schema):
-    assert object_from(object_bytes(schema)) == schema
+    assert unpacked(packed(schema)) == schema
 
 
 def test_other_order_more_columns_and_other_types(schema):

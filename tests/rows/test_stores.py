@@ -31,7 +31,7 @@ from stored_rows import a_table, write_years
 from tithe import CoresetKMeans, FileFormatError, build_coreset, open_dataset, save_coreset, save_model
 from tithe.core.data import concat
 from tithe.rows import stores
-from tithe.storage.blocks import rows_bytes
+from tithe.storage.values import packed
 
 SECRET = "a-secret-that-nobody-writes"
 
@@ -41,12 +41,12 @@ def all_rows(source) -> Any:
 
 
 def coreset_bytes(source) -> bytes:
-    return rows_bytes(build_coreset(source, objective="kmeans", coreset_size=100, random_state=0))
+    return packed(build_coreset(source, objective="kmeans", coreset_size=100, random_state=0))
 
 
 def first_leaf(source: bytes) -> bytes:
     """Called in another process."""
-    return rows_bytes(next(pickle.loads(source).tasks())())
+    return packed(next(pickle.loads(source).tasks())())
 
 
 @contextlib.contextmanager
@@ -138,7 +138,7 @@ def test_s3_other_formats(upload, tmp_path, ending: str) -> None:
     else:
         table.to_csv(path, index=False)
     source = open_dataset(upload(path, path.name))
-    assert rows_bytes(all_rows(source)) == rows_bytes(all_rows(open_dataset(path)))
+    assert packed(all_rows(source)) == packed(all_rows(open_dataset(path)))
 
 
 @pytest.mark.slow
@@ -213,11 +213,11 @@ def test_s3_in_another_process_and_on_disk(upload, tmp_path) -> None:
     held = pickle.dumps(source)
     context = multiprocessing.get_context("spawn")
     with concurrent.futures.ProcessPoolExecutor(1, mp_context=context) as workers:
-        assert workers.submit(first_leaf, held).result() == rows_bytes(next(source.tasks())())
+        assert workers.submit(first_leaf, held).result() == packed(next(source.tasks())())
     model = CoresetKMeans(n_clusters=2, random_state=0).fit(source)
-    save_model(model, tmp_path / "model.skops", rows=True)
+    save_model(model, tmp_path / "model.tithe", rows=True)
     save_coreset(model.coreset_, tmp_path / "coreset.parquet")
-    for data in (held, (tmp_path / "model.skops").read_bytes(), (tmp_path / "coreset.parquet").read_bytes()):
+    for data in (held, (tmp_path / "model.tithe").read_bytes(), (tmp_path / "coreset.parquet").read_bytes()):
         assert SECRET.encode() not in data
 
 
@@ -236,7 +236,7 @@ def test_workers_of_dask_read_s3_and_datasets(upload, tmp_path, s3_address) -> N
             source.leaf_rows = 300
             options = {"objective": "kmeans", "coreset_size": 100, "random_state": 0}
             coresets = [build_coreset(source, engine=engine, **options) for engine in ("serial", "dask")]
-            assert rows_bytes(coresets[0]) == rows_bytes(coresets[1])
+            assert packed(coresets[0]) == packed(coresets[1])
 
 
 # -- a web server --------------------------------------------------------------------------------
@@ -291,9 +291,9 @@ def test_files_of_a_web_server(web, tmp_path) -> None:
     source = open_dataset(urls)
     assert coreset_bytes(pickle.loads(pickle.dumps(source))) == coreset_bytes(open_dataset(folder))
     pd.DataFrame({"a": np.arange(50) % 7, "b": np.sin(np.arange(50))}).to_csv(tmp_path / "rows.csv.gz", index=False)
-    expected = rows_bytes(all_rows(open_dataset(tmp_path / "rows.csv.gz")))
+    expected = packed(all_rows(open_dataset(tmp_path / "rows.csv.gz")))
     source = open_dataset(f"{web}/rows.csv.gz")
-    assert rows_bytes(all_rows(source)) == expected
+    assert packed(all_rows(source)) == expected
     os.replace(folder / "year=2022" / "rows.parquet", tmp_path / "rows.csv.gz")
     with pytest.raises(FileFormatError, match=r"rows.csv.gz' had \d+ bytes"):
         list(map(call, source.tasks()))

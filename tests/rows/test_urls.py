@@ -18,7 +18,7 @@ from tithe.core.data import concat
 from tithe.rows import stores
 from tithe.rows.paths import find_files
 from tithe.rows.stores import local_path, parse_url, plain_name
-from tithe.storage.blocks import rows_bytes
+from tithe.storage.values import packed
 
 
 def coreset_of(where, **options):
@@ -84,7 +84,7 @@ def test_the_same_files_give_the_same_bits(bucket, pattern: str) -> None:
     files, expected = (find_files(f"{top}{pattern}", "parquet")[0] for top in ("s3://bucket/rows", folder))
     assert [(file.name, file.size) for file in files] == [(file.name, file.size) for file in expected]
     if not pattern.endswith("**"):  # which matches the file that is not read otherwise
-        assert rows_bytes(coreset_of(f"s3://bucket/rows{pattern}")) == rows_bytes(coreset_of(folder))
+        assert packed(coreset_of(f"s3://bucket/rows{pattern}")) == packed(coreset_of(folder))
 
 
 @pytest.mark.parametrize("ending", ["csv", "csv.gz", "tsv", "zip", "libsvm", "npz"])
@@ -102,9 +102,9 @@ def test_other_formats(bucket, ending: str) -> None:
         pd.DataFrame(X, columns=["a", "b"]).to_csv(path, index=False, sep="\t" if ending == "tsv" else ",")
     here, there = open_dataset(path), open_dataset(f"s3://bucket/rows.{ending}")
     rows = [concat([task() for task in source.tasks()]) for source in (here, there)]
-    assert rows_bytes(rows[0]) == rows_bytes(rows[1]) and len(rows[0]) == 500
+    assert packed(rows[0]) == packed(rows[1]) and len(rows[0]) == 500
     sizes = [source.sample(100, rng=np.random.default_rng(1)) for source in (here, there)]
-    assert rows_bytes(sizes[0]) == rows_bytes(sizes[1])
+    assert packed(sizes[0]) == packed(sizes[1])
 
 
 def test_npy_files_must_lie_on_this_machine(bucket) -> None:

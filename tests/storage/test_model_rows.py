@@ -55,7 +55,7 @@ def answers(model: Any, rows: Any) -> list[np.ndarray[Any, Any]]:
 
 @pytest.mark.parametrize("name", MODELS)
 def test_a_model_file_holds_no_training_rows(name: str, tmp_path) -> None:
-    model, path = MODELS[name].fit(X, Y), tmp_path / "model.skops"
+    model, path = MODELS[name].fit(X, Y), tmp_path / "model.tithe"
     save_model(model, path, rows=True)
     assert n_rows_in(path) > 10 or name == "one of ours inside a pipeline"
     save_model(model, path)
@@ -73,15 +73,15 @@ def test_scaled_rows_inside_a_pipeline_are_left_out(tmp_path) -> None:
     model = MODELS["one of ours inside a pipeline"].fit(X, Y)
     inner = model.estimator_[-1].coreset_.X
     for rows in (True, False):
-        save_model(model, tmp_path / "model.skops", rows=rows)
-        data = (tmp_path / "model.skops").read_bytes()
+        save_model(model, tmp_path / "model.tithe", rows=rows)
+        data = (tmp_path / "model.tithe").read_bytes()
         assert any(row.tobytes() in data for row in inner) is rows
     assert model.estimator_[-1].coreset_.X is inner  # the model itself is unchanged
 
 
 @pytest.mark.parametrize("name", ["kmeans", "logistic", "estimator"])
 def test_what_needs_the_rows_says_how_to_keep_them(name: str, tmp_path) -> None:
-    model, path = MODELS[name].fit(X, Y), tmp_path / "model.skops"
+    model, path = MODELS[name].fit(X, Y), tmp_path / "model.tithe"
     save_model(model, path)
     again = load_model(path)
     assert not hasattr(again, "coreset_") and not hasattr(again, "sample_indices_")
@@ -104,7 +104,7 @@ def test_what_needs_the_rows_says_how_to_keep_them(name: str, tmp_path) -> None:
 )
 def test_a_stream_that_was_not_saved_cannot_go_on(make, tmp_path) -> None:
     given = {"classes": [0, 1]} if isinstance(make(), tithe.CoresetLogisticRegression) else {}
-    model, path = make().partial_fit(X, Y, **given), tmp_path / "model.skops"
+    model, path = make().partial_fit(X, Y, **given), tmp_path / "model.tithe"
     save_model(model, path)
     assert n_rows_in(path) == 0
     again = load_model(path)
@@ -119,9 +119,9 @@ def test_a_stream_that_was_not_saved_cannot_go_on(make, tmp_path) -> None:
 def test_a_stream_without_a_solution_is_not_lost(tmp_path) -> None:
     model = tithe.CoresetKMeans(30, **SMALL).partial_fit(X[:5])
     with pytest.raises(ValueError, match="rows=True"):
-        save_model(model, tmp_path / "model.skops")
-    save_model(model, tmp_path / "model.skops", rows=True)
-    assert load_model(tmp_path / "model.skops").partial_fit(X).solve().cluster_centers_.shape == (30, 4)
+        save_model(model, tmp_path / "model.tithe")
+    save_model(model, tmp_path / "model.tithe", rows=True)
+    assert load_model(tmp_path / "model.tithe").partial_fit(X).solve().cluster_centers_.shape == (30, 4)
 
 
 def test_patches_of_a_picture_are_left_out(tmp_path) -> None:
@@ -129,8 +129,8 @@ def test_patches_of_a_picture_are_left_out(tmp_path) -> None:
     model = ImageDenoiser(
         5, patch_size=3, n_components=12, coreset_size=50, max_iter=2, refine_iter=0, random_state=0
     ).fit(picture)
-    save_model(model, tmp_path / "model.skops")
-    again = load_model(tmp_path / "model.skops")
+    save_model(model, tmp_path / "model.tithe")
+    again = load_model(tmp_path / "model.tithe")
     assert not hasattr(again, "coreset_")
     np.testing.assert_array_equal(again.denoise(picture), model.denoise(picture))
 
@@ -141,22 +141,22 @@ def test_models_of_sparse_rows_are_saved(learner, rows: bool, tmp_path) -> None:
     S = sparse.random(2000, 30, density=0.1, random_state=1, format="csr")
     y = (S[:, [0]].toarray().ravel() > 0).astype(int)
     model = learner(coreset_size=150, random_state=0).fit(S, y)
-    save_model(model, tmp_path / "model.skops", rows=rows)
-    np.testing.assert_array_equal(load_model(tmp_path / "model.skops").predict(S), model.predict(S))
+    save_model(model, tmp_path / "model.tithe", rows=rows)
+    np.testing.assert_array_equal(load_model(tmp_path / "model.tithe").predict(S), model.predict(S))
 
 
 def test_a_compressed_matrix_in_a_file_is_refused(tmp_path) -> None:
     """A few bytes could unpack to any amount of memory."""
     S = sparse.random(500, 30, density=0.1, random_state=1, format="csr")
     model = tithe.CoresetKMeans(2, coreset_size=50, random_state=0).fit(S)
-    save_model(model, tmp_path / "model.skops", rows=True)
-    with zipfile.ZipFile(tmp_path / "model.skops") as archive:
+    save_model(model, tmp_path / "model.tithe", rows=True)
+    with zipfile.ZipFile(tmp_path / "model.tithe") as archive:
         members = {name: archive.read(name) for name in archive.namelist()}
     assert any(name.endswith(".npz") for name in members)
     packed = io.BytesIO()
     sparse.save_npz(packed, sparse.csr_matrix(model.coreset_.X), compressed=True)
-    with zipfile.ZipFile(tmp_path / "model.skops", "w") as archive:
+    with zipfile.ZipFile(tmp_path / "model.tithe", "w") as archive:
         for name, content in members.items():
             archive.writestr(name, packed.getvalue() if name.endswith(".npz") else content)
     with pytest.raises(FileFormatError, match="larger than the file"):
-        load_model(tmp_path / "model.skops")
+        load_model(tmp_path / "model.tithe")

@@ -216,7 +216,7 @@ def test_a_model_that_could_not_be_loaded_is_not_saved(tmp_path, skewed: Block) 
     X = skewed.X[:200]
     model = CoresetEstimator(HomemadeRidge(), random_state=0).fit(X, X[:, 0])
     with pytest.raises(ValueError, match="was not saved"):
-        save_model(model, tmp_path / "m.skops")
+        save_model(model, tmp_path / "m.tithe")
     assert os.listdir(tmp_path) == []
 
 
@@ -225,20 +225,20 @@ def test_models_round_trip(skewed: Block, tmp_path) -> None:
     kmeans = CoresetKMeans(3, coreset_size=200, random_state=0).fit(X)
     logistic = CoresetEstimator(LogisticRegression(), coreset_size=300, random_state=0).fit(X, X[:, 0] > 0)
     for model in (kmeans, logistic):
-        save_model(model, tmp_path / "m.skops", rows=True)
-        back = load_model(tmp_path / "m.skops")
+        save_model(model, tmp_path / "m.tithe", rows=True)
+        back = load_model(tmp_path / "m.tithe")
         np.testing.assert_array_equal(back.predict(X), model.predict(X))
         assert back.coreset_.n_seen == 3000
-    assert load_model(tmp_path / "m.skops").classes_.tolist() == [False, True]
+    assert load_model(tmp_path / "m.tithe").classes_.tolist() == [False, True]
 
 
 def test_a_model_that_would_run_code_is_refused(tmp_path) -> None:
     from sklearn.preprocessing import FunctionTransformer
     from skops import io
 
-    io.dump(FunctionTransformer(os.system), tmp_path / "evil.skops")
+    io.dump(FunctionTransformer(os.system), tmp_path / "evil.tithe")
     with pytest.raises(FileFormatError, match="not a type of tithe"):
-        load_model(tmp_path / "evil.skops")
+        load_model(tmp_path / "evil.tithe")
 
 
 @pytest.mark.parametrize(
@@ -276,7 +276,7 @@ def test_every_estimator_in_the_package_can_be_loaded() -> None:
 
 
 def test_damaged_models(tmp_path, skewed: Block) -> None:
-    path = tmp_path / "m.skops"
+    path = tmp_path / "m.tithe"
     save_model(CoresetKMeans(2, random_state=0).fit(skewed.X[:50]), path)
     whole = path.read_bytes()
     for length in (0, 10, len(whole) // 2):
@@ -284,7 +284,7 @@ def test_damaged_models(tmp_path, skewed: Block) -> None:
         with pytest.raises(FileFormatError, match="not a whole model"):
             load_model(path)
     with pytest.raises(FileNotFoundError):
-        load_model(tmp_path / "missing.skops")
+        load_model(tmp_path / "missing.tithe")
 
 
 def test_a_write_that_fails_leaves_the_old_file(tmp_path) -> None:

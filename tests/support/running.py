@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from tithe import load_coreset
 from tithe.cli.main import main
-from tithe.storage.blocks import rows_bytes
+from tithe.storage.values import packed
 
 PLAIN = ("--scale", "none", "--impute", "none")  # rows as they stand in the files
 
@@ -52,7 +52,7 @@ def start(*arguments: Any, leaf_rows: int = 1000) -> subprocess.Popen[str]:
 def same_rows(first: Path, second: Path) -> bool:
     """Whether two coresets have the same rows and weights, to the last bit."""
     coresets = [load_coreset(path) for path in (first, second)]
-    return rows_bytes(coresets[0]) == rows_bytes(coresets[1])
+    return packed(coresets[0]) == packed(coresets[1])
 
 
 def sha(path: Path) -> str:

@@ -48,8 +48,8 @@ def attempt(model: Any, method: str, rows: Any) -> Any:
 
 def saved(model: Any, rows: Any, folder: Path) -> dict[str, Any]:
     """What a model predicts once it was written and read again."""
-    tithe.save_model(model, folder / "model.skops")
-    again = tithe.load_model(folder / "model.skops")
+    tithe.save_model(model, folder / "model.tithe")
+    again = tithe.load_model(folder / "model.tithe")
     return {"loaded": {m: attempt(again, m, rows) for m in METHODS[:4]}}
 
 

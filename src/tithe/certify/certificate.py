@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from tithe.core.data import html_facts
-from tithe.core.state_checks import Number, Optional, Storable, check_fields, expect
+from tithe.core.state_checks import Number, Optional, Storable, expect
 
 Kind = Literal["bound", "exact", "estimate"]
 Quantity = Literal["cost", "excess_loss", "log_likelihood", "score", "mse"]
@@ -71,7 +71,7 @@ class Certificate(Storable):
     value: float
     relative_excess: float | None = None
     coreset_error: float | None = None
-    confidence: float | None = None
+    confidence: Annotated[float | None, Optional(Number(least=0.0, most=1.0))] = None
     interval: tuple[float, float] | None = None
     bound: float | None = None
     n_rows: int
@@ -137,8 +137,7 @@ class Certificate(Storable):
             facts["proved bound"] = f"{self.bound:.6g}"
         return html_facts("Certificate", {**facts, "rows": f"{self.n_rows:,}", "passes": str(self.passes)})
 
-    def _check_state(self) -> None:
-        check_fields(self, {"confidence": Optional(Number(least=0.0, most=1.0))})
+    def check_relations(self) -> None:
         excess = self.quantity == "excess_loss"
         expect((self.relative_excess is not None) == excess, "relative_excess belongs to an excess loss")
         expect((self.coreset_error is None) == excess, "coreset_error belongs to a cost, score or error")

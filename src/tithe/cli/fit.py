@@ -175,7 +175,7 @@ def fit() -> None:
 )
 @click.option("--test", metavar="FILE", help="Score the model on the rows of this file, folder or pattern.")
 @click.option("--predict", "new", metavar="FILE", help="Write predictions.parquet for the rows of this file, too.")
-@click.option("--keep-rows", is_flag=True, help="Keep the coreset in model.skops too, to go on from it in Python.")
+@click.option("--keep-rows", is_flag=True, help="Keep the coreset in model.tithe too, to go on from it in Python.")
 @source_options
 @seed_option
 @jobs_option
@@ -186,7 +186,7 @@ def _fit(  # type: ignore[no-untyped-def]
     checkpoint, checkpoint_every, resume, dry_run, **parameters,
 ):  # fmt: skip
     """SOURCE is a file, a folder, a pattern in quotes, a URL, or several of these; or one coreset that tithe build or
-    tithe merge wrote. The folder OUTPUT gets coreset.parquet, model.skops, report.html and results.json.
+    tithe merge wrote. The folder OUTPUT gets coreset.parquet, model.tithe, report.html and results.json.
     """
     output = checked_output(output, where)
     if size is not None:

@@ -110,7 +110,7 @@ def inspect(file: str) -> None:
     \b
     Example:
       tithe inspect coreset.parquet
-      tithe inspect result/model.skops
+      tithe inspect result/model.tithe
     """
     with on_this_machine(file) as path:
         if not Path(path).is_file():
@@ -153,7 +153,7 @@ def _inspect_model(file: str, title: str) -> None:
     rows = [
         ["model", " ".join(repr(model).split())],  # with the parameters that are not the defaults
         ["written by", f"tithe {about.get('tithe', '(an unknown version)')}"],
-        ["training rows inside", _rows_inside(model, about)],
+        ["training rows inside", _rows_inside(about)],
         ["columns", _columns(model)],
     ]
     summary = model.summary() if isinstance(model, Described) else {}
@@ -172,13 +172,9 @@ def _print_columns(schema: Any) -> None:
     print_result_tables({"columns": described_columns(schema)}, most=_MAX_ROWS)
 
 
-def _rows_inside(model: Any, about: dict[str, Any]) -> str:
+def _rows_inside(about: dict[str, Any]) -> str:
     """Whether training rows were saved with the model."""
-    from tithe.storage.models import n_rows_inside
-
-    if not about.get("rows", True):
-        return "none"
-    return f"yes, {n_rows_inside(model):,} in coresets and streams"
+    return f"yes, {about['n_rows']:,} in coresets and streams" if about.get("rows", True) else "none"
 
 
 def _columns(model: Any) -> str:

@@ -46,7 +46,7 @@ def predict(model, where, how, output, proba, jobs):  # type: ignore[no-untyped-
 
     \b
     Example:
-      tithe predict result/model.skops 'new/*.parquet' --proba -o predictions.parquet
+      tithe predict result/model.tithe 'new/*.parquet' --proba -o predictions.parquet
     """
     from tithe.fit.results import table_schema
 

@@ -25,7 +25,7 @@ from tithe.core.errors import warn_caller
 from tithe.core.params import Constraint, WholeNumber, check_params
 from tithe.core.passes import DataPass
 from tithe.core.seeding import rng_for
-from tithe.core.state_checks import Floats, Integers, Sizes, expect
+from tithe.core.state_checks import Floats, Integers
 from tithe.fit.base import MIN_AUTO_ROWS, CoresetLearner
 from tithe.fit.bases import BaseEstimator, ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin
 from tithe.fit.collections import lazy_on_collections
@@ -45,7 +45,7 @@ class _CoresetClusterer(CoresetLearner, ClassNamePrefixFeaturesOutMixin, Transfo
     _objective_type: type[ClusteringObjective]
 
     coreset_ = FittedAttribute[Coreset](holds_rows=True)
-    cluster_centers_ = FittedAttribute[Array](Floats("k", "d", dtypes=FLOATS))
+    cluster_centers_ = FittedAttribute[Array](Floats("k", "d", dtypes=FLOATS, empty=False))
     labels_ = FittedAttribute[Array](Integers("rows", dtypes=("int32", "int64"), least=0), from_stream=False)
     cluster_weights_ = FittedAttribute[Array](Floats("k", least=0.0))
     typical_rows_ = FittedAttribute[Array](Integers("k", least=-1))
@@ -216,9 +216,6 @@ class _CoresetClusterer(CoresetLearner, ClassNamePrefixFeaturesOutMixin, Transfo
         super()._adopt_coreset(coreset, feature_names)
         _, clusters = _clusters_in(self._objective(), coreset, self.cluster_centers_)
         self._fitted_values = {**(self._fitted_values or {}), **clusters}
-
-    def _check_solution(self, sizes: Sizes) -> None:
-        expect(sizes["k"] > 0, "there are no centres")
 
     @property
     def _n_features_out(self) -> int:

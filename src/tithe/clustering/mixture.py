@@ -25,7 +25,7 @@ from tithe.core.params import Constraint, WholeNumber, check_params, check_value
 from tithe.core.passes import DataPass
 from tithe.core.progress import Checkpoint
 from tithe.core.seeding import as_seed, rng_for
-from tithe.core.state_checks import Floats, Sizes, expect
+from tithe.core.state_checks import Floats, expect
 from tithe.fit.base import MIN_AUTO_ROWS, CoresetLearner
 from tithe.fit.bases import BaseEstimator, DensityMixin
 from tithe.fit.collections import lazy_on_collections
@@ -120,7 +120,7 @@ class CoresetGaussianMixture(CoresetLearner, DensityMixin, BaseEstimator):
 
     coreset_ = FittedAttribute[Coreset](holds_rows=True)
     weights_ = FittedAttribute[Array](Floats("k", least=0.0))
-    means_ = FittedAttribute[Array](Floats("k", "d"))
+    means_ = FittedAttribute[Array](Floats("k", "d", empty=False))
     covariances_ = FittedAttribute[Array]()
     component_weights_ = FittedAttribute[Array](Floats("k", least=0.0))
     converged_ = FittedAttribute[bool]()
@@ -434,14 +434,17 @@ class CoresetGaussianMixture(CoresetLearner, DensityMixin, BaseEstimator):
         weights = self.solve().component_weights_
         return [BarChart.of_largest("components", range(len(weights)), weights, "rows, by weight (from the coreset)")]
 
-    def _check_solution(self, sizes: Sizes) -> None:
-        expect(sizes["k"] > 0 and abs(self.weights_.sum() - 1.0) < 1e-6, "weights do not add up to 1")
-        shape = _shape_of(self._objective().covariance_type, sizes["k"], sizes["d"])
+    def check_relations(self) -> None:
+        super().check_relations()
+        if self._is_behind:
+            return
+        expect(abs(self.weights_.sum() - 1.0) < 1e-6, "weights do not add up to 1")
+        shape = _shape_of(self._objective().covariance_type, *self.means_.shape)
         Floats(*shape).check("covariances_", self.covariances_, {})
         if self.covariance_type not in _ROWWISE:
             symmetric = np.allclose(self.covariances_, np.swapaxes(self.covariances_, -1, -2))
             expect(symmetric, "covariances are not symmetric")
-        Components.of(self._params, sizes["d"]).factors()
+        Components.of(self._params, self.n_features_in_).factors()
 
 
 _ROWWISE = ("diag", "spherical")

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
 from tithe.clustering.kernels import assign, ward_tree
 from tithe.clustering.objective import KMeansObjective
 from tithe.core.data import Array, Block
-from tithe.core.state_checks import Floats, Integer, Integers, Number, Storable, check_fields, expect
+from tithe.core.state_checks import Floats, Integer, Integers, Number, Storable, expect
 
 SPLIT = 2.0 / math.pi  # share of the variance in a direction that cutting a Gaussian in two saves
 _NOISE_SPLIT = 0.763  # the same share for variance that is only noise, since signs fit it (Parisi 1980)
@@ -41,26 +41,15 @@ class Scale(Storable):
         In row k, the anchors that are the k clusters of the tree at this level; -1 if there are fewer.
     """
 
-    variance: float
-    split: float
-    anchors: Array
-    weights: Array
-    n_cut: int
-    levels: Array
+    variance: Annotated[float, Number(least=0.0)]
+    split: Annotated[float, Number(least=0.0)]
+    anchors: Annotated[Array, Floats("a", "d")]
+    weights: Annotated[Array, Floats("a", least=0.0)]
+    n_cut: Annotated[int, Integer(least=1)]
+    levels: Annotated[Array, Integers(("p", 1), "p", least=-1, below="a")]
 
-    def _check_state(self) -> None:
-        sizes = check_fields(
-            self,
-            {
-                "variance": Number(least=0.0),
-                "split": Number(least=0.0),
-                "anchors": Floats("a", "d"),
-                "weights": Floats("a", least=0.0),
-                "n_cut": Integer(least=1),
-                "levels": Integers(("p", 1), "p", least=-1, below="a"),
-            },
-        )
-        expect(self.n_cut <= sizes["a"], "there are fewer anchors than clusters")
+    def check_relations(self) -> None:
+        expect(self.n_cut <= len(self.anchors), "there are fewer anchors than clusters")
         check_levels(self.levels)
 
 

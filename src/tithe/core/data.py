@@ -5,25 +5,29 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from scipy import sparse
 
 from tithe.core.state_checks import (
-    LARGEST,
-    Check,
+    AnyFloats,
     Floats,
+    Instance,
     Integer,
     Integers,
     Labels,
+    Notes,
     Number,
     Optional,
     Parts,
+    Rows,
     Storable,
-    check_fields,
     expect,
 )
+
+_MAX_LEVEL = 64  # levels of a tree, and those above that only seed draws
+_POSITIVE = Number(least=float(np.finfo(np.float64).tiny))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,24 +49,11 @@ class Site(Storable):
     """
 
     name: str
-    n_seen: int
-    weight_seen: float
-    n_kept: int
+    n_seen: Annotated[int, Integer(least=1)]
+    weight_seen: Annotated[float, _POSITIVE]
+    n_kept: Annotated[int, Integer(least=1)]
     first_row: int
     fingerprint: str
-
-    def _check_state(self) -> None:
-        weight = Number(least=float(np.finfo(np.float64).tiny))
-        check_fields(self, {"n_seen": Integer(least=1), "weight_seen": weight, "n_kept": Integer(least=1)})
-
-
-def check_sites(sites: Sequence[Site], n_seen: int) -> None:
-    """Raise `FileFormatError` unless the sites of a coreset from a file fit together and stand for ``n_seen`` rows."""
-    if not sites:
-        return
-    first = [site.first_row for site in sites]
-    expect(first[0] == 0 and sorted(set(first)) == first, "row ids of sites are not kept apart")
-    expect(sum(site.n_seen for site in sites) == n_seen, "its sites have other rows than it stands for")
 
 
 def html_facts(title: str, facts: Mapping[str, str]) -> str:
@@ -225,23 +216,6 @@ Rng = np.random.Generator
 ROWS_PER_COLUMN = 4  # drawn rows that calibration needs for each total
 
 
-_FLOATS = ("float64", "float32")
-_MAX_LEVEL = 64  # levels of a tree, and those above that only seed draws
-_BLOCK: Mapping[str, Check] = {
-    "y": Optional(Labels("n")),
-    "sample_weight": Optional(Floats("n", least=0.0)),
-    "indices": Optional(Integers("n", least=0)),
-    "mean": Optional(Floats("d")),
-}
-_CORESET: Mapping[str, Check] = {
-    **_BLOCK,
-    "n_seen": Integer(least=1),
-    "weight_seen": Number(least=float(np.finfo(np.float64).tiny)),
-    "last_row": Integer(least=-1),
-    "key": Parts(Integer(most=_MAX_LEVEL), Integer()),
-}
-
-
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Block(Storable):
     """Any weighted rows.
@@ -270,12 +244,12 @@ class Block(Storable):
     array([2])
     """
 
-    X: Any
-    y: Array | None = None
-    sample_weight: Array | None = None
-    indices: Array | None = None
-    mean: Array | None = None
-    notes: Mapping[str, str | int | float] | None = None
+    X: Annotated[Any, Rows("n", "d")]
+    y: Annotated[Array | None, Optional(Labels("n"))] = None
+    sample_weight: Annotated[Array | None, Optional(Floats("n", least=0.0))] = None
+    indices: Annotated[Array | None, Optional(Integers("n", least=0))] = None
+    mean: Annotated[Array | None, Optional(Floats("d"))] = None
+    notes: Annotated[Mapping[str, str | int | float] | None, Optional(Notes())] = None
 
     def __len__(self) -> int:
         return int(self.X.shape[0])
@@ -320,17 +294,6 @@ class Block(Storable):
             sample_weight=sample_weight,
             indices=positions.astype(np.int64) if self.indices is None else self.indices[positions],
         )
-
-    def _check_state(self) -> None:
-        if sparse.issparse(self.X):
-            expect(self.X.format == "csr" and np.isfinite(self.X.data).all(), "rows are not finite")
-            sizes = {"n": self.X.shape[0], "d": self.X.shape[1]}
-        else:
-            sizes = {}
-            Floats("n", "d", dtypes=_FLOATS).check(f"{type(self).__name__}.X", self.X, sizes)
-        expect(sizes["d"] <= LARGEST, "rows have too many columns")
-        check_fields(self, _CORESET if isinstance(self, Coreset) else _BLOCK, sizes=sizes)
-        expect(self.notes is None or _are_notes(self.notes), "notes of rows are no notes")
 
     def cut(self, start: int, stop: int) -> Block:
         """The rows from ``start`` to ``stop``, as views where rows can be viewed."""
@@ -384,15 +347,15 @@ class Coreset(Block):
     True
     """
 
-    n_seen: int
-    weight_seen: float
-    totals: Array | None = None
-    pilot: Array | None = None
-    key: tuple[int, int] = (0, 0)
-    last_row: int = -1
+    n_seen: Annotated[int, Integer(least=1)]
+    weight_seen: Annotated[float, _POSITIVE]
+    totals: Annotated[Array | None, Optional(AnyFloats())] = None
+    pilot: Annotated[Array | None, Optional(AnyFloats())] = None
+    key: Annotated[tuple[int, int], Parts(Integer(most=_MAX_LEVEL), Integer())] = (0, 0)
+    last_row: Annotated[int, Integer(least=-1)] = -1
     is_whole: bool = False
-    provenance: Mapping[str, str | int | float] = field(default_factory=dict)
-    objective: Any = None  # an Objective, which `core.contracts` declares
+    provenance: Annotated[Mapping[str, str | int | float], Notes()] = field(default_factory=dict)
+    objective: Annotated[Any, Optional(Instance(Storable))] = None  # an Objective, which `core.contracts` declares
     half_life: float | None = None
     sites: tuple[Site, ...] = ()
 
@@ -426,16 +389,12 @@ class Coreset(Block):
         number = np.searchsorted(first, self.row_ids(), side="right") - 1
         return number, self.row_ids() - first[number]
 
-    def _check_state(self) -> None:
-        Block._check_state(self)
-        for values in (self.totals, self.pilot):
-            if values is not None:
-                expect(1 <= values.ndim <= 3, "totals are no totals")
-                Floats(*values.shape, contiguous=False).check("totals or pilot", values, {})
-        expect(_are_notes(self.provenance), "provenance is no mapping of names to values")
+    def check_relations(self) -> None:
         expect(len(self) == 0 or self.weights().any(), "no row of a coreset has a weight")
-        expect(self.objective is None or isinstance(self.objective, Storable), "its objective is none")
-        check_sites(self.sites, self.n_seen)
+        if self.sites:
+            first = [site.first_row for site in self.sites]
+            expect(first[0] == 0 and sorted(set(first)) == first, "row ids of sites are not kept apart")
+            expect(sum(site.n_seen for site in self.sites) == self.n_seen, "sites have other rows than the coreset")
 
 
 def all_rows(block: Block, objective: Any) -> Coreset:
@@ -452,12 +411,6 @@ def all_rows(block: Block, objective: Any) -> Coreset:
         is_whole=True,
         objective=objective,
         provenance={"objective": objective.name, "construction": "all", "calibrated": 0},
-    )
-
-
-def _are_notes(notes: Any) -> bool:
-    return isinstance(notes, Mapping) and all(
-        isinstance(name, str) and isinstance(value, (str, int, float)) for name, value in notes.items()
     )
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import zlib
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
 from tithe.core.data import Array, Block, concat
-from tithe.core.state_checks import Integer, Storable, check_fields
+from tithe.core.state_checks import Integer, Storable
 
 # constants of SplitMix64
 _GOLDEN, _FIRST, _SECOND = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
@@ -134,14 +134,10 @@ class Reservoir(Storable):
     hash above ``limit`` are not among them: see `hash_limit`.
     """
 
-    size: int
-    key: int
-    limit: int = _LARGEST_HASH
+    size: Annotated[int, Integer(least=1)]
+    key: Annotated[int, Integer(most=_LARGEST_HASH)]
+    limit: Annotated[int, Integer(most=_LARGEST_HASH)] = _LARGEST_HASH
     parts: list[Block] = field(default_factory=list)
-
-    def _check_state(self) -> None:
-        number = Integer(most=2**64 - 1)
-        check_fields(self, {"size": Integer(least=1), "key": number, "limit": number})
 
     def among(self, block: Block) -> Block:
         return block.take(np.flatnonzero(hashed(block.row_ids(), self.key) <= np.uint64(self.limit)))

@@ -1,17 +1,15 @@
-"""Checks of objects that were read from a file: types, shapes, ranges and indices.
+"""Objects in files, as records of values: what a class writes, and the check of each value that is read.
 
-A file may be well formed and lie: an index out of bounds would be written to by a compiled loop. So a class that is
-stored declares what its attributes are, and `core.loaded.check_loaded` goes through everything that a file held before
-any of it is used. Such a class is `Storable`, and its method ``_check_state`` calls `check_fields` with a table ::
+A file is numbers. It holds the name of a class and the values of its stored attributes, and an object is made from it
+by the constructor of the class, after each value was checked. A file may be well formed and lie: an index out of
+bounds would be written to by a compiled loop. So a class that is stored is `Storable`, and declares the type, shape
+and range of an attribute with its annotation ::
 
-    {
-        "max_clusters": Integer(least=1, size="p"),      # its value is the size p from here on
-        "centers": Floats("p", "d"),                      # d is whatever the second dimension is
-        "labels": Integers("n", least=0, below="p"),
-        "scale": Optional(Instance(Scale)),
-    }
+    max_clusters: Annotated[int, Integer(least=1, size="p")]    # its value is the size p from here on
+    centers: Annotated[Array, Floats("p", "d")]                  # d is whatever the second dimension is
+    labels: Annotated[Array, Integers("n", least=0, below="p")]
 
-and then, with `expect`, says what else must hold. Parts are checked before the whole they belong to.
+What a constructor does not check, and concerns several values at once, is said in `Storable.check_relations`.
 """
 
 from __future__ import annotations
@@ -21,11 +19,12 @@ import math
 import numbers
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import MISSING, dataclass, fields, is_dataclass
 from types import UnionType
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, Self, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
+from scipy import sparse
 
 from tithe.core.errors import FileFormatError
 
@@ -45,6 +44,8 @@ def expect(holds: Any, fault: str) -> None:
 
 class Check(ABC):
     """One kind of value. ``Check.check`` refuses any other."""
+
+    is_optional = False  # whether an object may lack the value
 
     @abstractmethod
     def check(self, name: str, value: Any, sizes: Sizes) -> None:
@@ -119,6 +120,18 @@ class Optional(Check):
             self._check.check(name, value, sizes)
 
 
+class Sometimes(Check):
+    """A value that not every object has."""
+
+    is_optional = True
+
+    def __init__(self, check: Check) -> None:
+        self._check = check
+
+    def check(self, name: str, value: Any, sizes: Sizes) -> None:
+        self._check.check(name, value, sizes)
+
+
 class Instance(Check):
     """An object of one of the given classes."""
 
@@ -139,7 +152,7 @@ class Each(Check):
         fits = isinstance(value, (list, tuple)) and len(value) >= self._least
         expect(fits, f"{name} is {_short_repr(value)}, not a list")
         if self._length is not None:
-            _check_size(name, self._length, len(value), sizes)
+            check_size(name, self._length, len(value), sizes)
         for i, item in enumerate(value):
             self._check.check(f"{name}[{i}]", item, sizes)
 
@@ -167,14 +180,15 @@ class _Values(Check):
         expect(value.dtype in self._dtypes and value.dtype.isnative, f"{name} holds {value.dtype}")
         expect(value.ndim == len(self._shape), f"{name} has {value.ndim} dimensions, not {len(self._shape)}")
         for wanted, size in zip(self._shape, value.shape, strict=True):
-            _check_size(name, wanted, size, sizes)
+            check_size(name, wanted, size, sizes)
         expect(not self._contiguous or value.flags.c_contiguous, f"{name} is not laid out row by row")
 
 
 class Floats(_Values):
     """An array of floats; ``least`` and ``most`` bound them, and they are finite unless said otherwise.
 
-    ``any_value`` where parts of it were never filled in: whoever declares it checks those that were.
+    ``empty``: there may be none. ``any_value`` where parts of it were never filled in: whoever declares it checks those
+    that were.
     """
 
     def __init__(
@@ -185,13 +199,16 @@ class Floats(_Values):
         most: float = math.inf,
         finite: bool = True,
         any_value: bool = False,
+        empty: bool = True,
         contiguous: bool = True,
     ) -> None:
+        self._empty = empty
         super().__init__(*shape, dtypes=dtypes, contiguous=contiguous)
         self._least, self._most, self._finite, self._any_value = least, most, finite, any_value
 
     def check(self, name: str, value: Any, sizes: Sizes) -> None:
         super().check(name, value, sizes)
+        expect(self._empty or value.size > 0, f"{name} is empty")
         if self._any_value:
             return
         expect(not self._finite or np.isfinite(value).all(), f"{name} holds values that are not finite")
@@ -216,6 +233,42 @@ class Integers(_Values):
         expect(inside, f"{name} holds numbers out of range: {self._least} to {below - 1} are possible")
 
 
+class AnyFloats(Check):
+    """An array of finite floats of one to ``most`` dimensions, in any layout."""
+
+    def __init__(self, most: int = 3) -> None:
+        self._most = most
+
+    def check(self, name: str, value: Any, sizes: Sizes) -> None:
+        expect(isinstance(value, np.ndarray) and 1 <= value.ndim <= self._most, f"{name} has no such shape")
+        Floats(*value.shape, contiguous=False).check(name, value, sizes)
+
+
+class Rows(Check):
+    """Finite rows: an array, or a CSR matrix."""
+
+    def __init__(self, n: Size, d: Size, dtypes: Iterable[str] = ("float64", "float32")) -> None:
+        self._shape, self._floats = (n, d), Floats(n, d, dtypes=dtypes)
+
+    def check(self, name: str, value: Any, sizes: Sizes) -> None:
+        if not sparse.issparse(value):
+            self._floats.check(name, value, sizes)
+            return
+        expect(value.format == "csr" and np.isfinite(value.data).all(), f"{name} are not finite rows")
+        for wanted, size in zip(self._shape, value.shape, strict=True):
+            check_size(name, wanted, size, sizes)
+
+
+class Notes(Check):
+    """A mapping of names to texts and numbers."""
+
+    def check(self, name: str, value: Any, sizes: Sizes) -> None:
+        plain = isinstance(value, Mapping) and all(
+            isinstance(key, str) and isinstance(item, (str, int, float)) for key, item in value.items()
+        )
+        expect(plain, f"{name} is no mapping of names to texts and numbers")
+
+
 class Labels(Check):
     """Labels of classes or names of columns: a flat array of texts or numbers."""
 
@@ -225,7 +278,7 @@ class Labels(Check):
     def check(self, name: str, value: Any, sizes: Sizes) -> None:
         expect(isinstance(value, np.ndarray) and value.ndim == 1, f"{name} is {_short_repr(value)}, not a flat array")
         expect(value.dtype.kind in "biufOUS" and value.dtype.isnative, f"{name} holds {value.dtype}")
-        _check_size(name, self._length, len(value), sizes)
+        check_size(name, self._length, len(value), sizes)
         items = value.tolist()
         expect(all(isinstance(item, (str, int, float, bool, bytes)) for item in items), f"{name} holds no labels")
         expect(not self._distinct or len(set(items)) == len(items), f"{name} holds a label twice")
@@ -233,7 +286,9 @@ class Labels(Check):
 
 def check_of(kind: Any) -> Check:
     """The check for values of a type such as ``float``, ``list[float]`` or ``Coreset | None``."""
-    origin, parts = get_origin(kind), get_args(kind)
+    declared, origin, parts = _check_in(kind), get_origin(kind), get_args(kind)
+    if declared is not None:
+        return declared
     if origin in (UnionType, Union):
         kinds = [part for part in parts if part is not type(None)]
         return Optional(check_of(kinds[0])) if len(kinds) == 1 else Anything()
@@ -254,7 +309,7 @@ def _resolved(size: Size, sizes: Sizes) -> int | None:
     return None if name not in sizes else sizes[name] + more
 
 
-def _check_size(name: str, wanted: Size, size: int, sizes: Sizes) -> None:
+def check_size(name: str, wanted: Size, size: int, sizes: Sizes) -> None:
     """Compare a size with the wanted one; a name that is not known yet gets this size."""
     known = _resolved(wanted, sizes)
     if known is None:
@@ -271,70 +326,111 @@ def _short_repr(value: Any) -> str:
 
 
 class Storable:
-    """Base of our classes whose objects may be read from a file; no other class of ours is."""
+    """Base of our classes whose objects are written to files.
+
+    The fields of a dataclass are stored, and of any other class the attributes whose annotation has a check.
+    """
 
     __slots__ = ()
 
-    def _check_state(self) -> None:
-        """Raise `FileFormatError` for a state that no object of this class can have; its parts were checked before."""
-        check_fields(self, {})
-        check_parameters(self)
+    @classmethod
+    def stored_checks(cls) -> Mapping[str, Check]:
+        """The check of each stored attribute, by name."""
+        return _declared_checks(cls)
 
-    def without_rows(self) -> Any:
+    def record(self) -> dict[str, Any]:
+        """The values of the stored attributes by name, of those that are set and not defaults of the class."""
+        values = {name: getattr(self, name, _MISSING) for name in self.stored_checks()}
+        defaults = {name: _MISSING if is_dataclass(self) else getattr(type(self), name, _MISSING) for name in values}
+        return {name: value for name, value in values.items() if value is not _MISSING and value is not defaults[name]}
+
+    @classmethod
+    def from_record(cls, record: dict[str, Any]) -> Self:
+        """The object with these values, checked. Raises `FileFormatError`, or `ValueError` from the constructor."""
+        check_fields(record, cls.stored_checks(), optional=_with_defaults(cls), who=cls.__name__)
+        given = {field.name for field in fields(cls) if field.init} if is_dataclass(cls) else set()
+        thing = cls(**{name: value for name, value in record.items() if name in given})
+        restore(thing, {name: value for name, value in record.items() if name not in given})
+        thing.check_relations()
+        return thing
+
+    def check_relations(self) -> None:
+        """Raise `FileFormatError` if values that were read do not fit together. Parts were checked before."""
+
+    def without_rows(self) -> Self:
         """The object as `save_model` writes it with ``rows=False``: itself where it holds no training rows."""
         return self
 
 
+class StoredState(Storable):
+    """A class whose objects change: one is made from a file without the constructor, which would start anew."""
+
+    @classmethod
+    def from_record(cls, record: dict[str, Any]) -> Self:
+        check_fields(record, cls.stored_checks(), who=cls.__name__)
+        thing = restore(cls.__new__(cls), record)
+        thing.check_relations()
+        return thing
+
+
+StorableT = TypeVar("StorableT", bound=Storable)
+
+
+def checked(thing: StorableT) -> StorableT:
+    """The object, made anew of its values, checked: for one that was put together from parts of several files."""
+    return type(thing).from_record(thing.record())
+
+
+def restore(thing: T, record: Mapping[str, Any]) -> T:
+    """Set attributes that were read and checked."""
+    for name, value in record.items():
+        setattr(thing, name, value)
+    return thing
+
+
 def check_fields(
-    thing: Any,
+    record: Mapping[str, Any],
     table: Mapping[str, Check],
     *,
     optional: Iterable[str] = (),
     sizes: Sizes | None = None,
-    who: str | None = None,
+    who: str = "it",
 ) -> Sizes:
-    """Compare the attributes of an object, or the items of a dict, with a table; sizes that turned out are given back.
+    """Compare values by name with a table of checks, and return the sizes that turned out.
 
-    All must be there but those that are ``optional``. Fields of a dataclass that the table leaves out are compared
-    with their types.
+    All must be there except those that are ``optional``, and no others.
     """
     sizes = {} if sizes is None else sizes
-    kind: Any = type(thing)
-    who = who or kind.__name__
-    for name, check in {**_checks_of_fields(kind), **table}.items():
-        value = _attribute(thing, name)
-        if value is _MISSING:
-            expect(name in optional, f"{who} has no {name}")
+    for name in record:
+        expect(name in table, f"{who} has an unknown value {_short_repr(name)}")
+    for name, check in table.items():
+        if name in record:
+            check.check(f"{who}.{name}", record[name], sizes)
         else:
-            check.check(f"{who}.{name}", value, sizes)
+            expect(check.is_optional or name in optional, f"{who} has no {name}")
     return sizes
 
 
 @functools.cache  # annotations are compiled each time they are asked for: a fifth of the time to resume a stream
-def _checks_of_fields(kind: Any) -> dict[str, Check]:
+def _declared_checks(kind: type) -> Mapping[str, Check]:
+    hints = get_type_hints(kind, include_extras=True)
+    if is_dataclass(kind):
+        return {field.name: check_of(hints[field.name]) for field in fields(kind)}
+    declared = {name: _check_in(hint) for name, hint in hints.items()}
+    return {name: check for name, check in declared.items() if check is not None}
+
+
+@functools.cache
+def _with_defaults(kind: Any) -> frozenset[str]:
+    """The fields of a dataclass that have defaults: files of earlier versions may lack them."""
     if not is_dataclass(kind):
-        return {}
-    hints = get_type_hints(kind)
-    return {field.name: check_of(hints[field.name]) for field in fields(kind)}
+        return frozenset()
+    given = (field for field in fields(kind) if field.default is not MISSING or field.default_factory is not MISSING)
+    return frozenset(field.name for field in given)
 
 
-def _attribute(thing: Any, name: str) -> Any:
-    """A stored attribute of the object; properties are not evaluated."""
-    if isinstance(thing, Mapping):
-        return thing.get(name, _MISSING)
-    if hasattr(thing, "__dict__"):
-        return thing.__dict__.get(name, _MISSING)
-    return getattr(thing, name, _MISSING)
-
-
-def check_parameters(thing: Any) -> None:
-    """Check the parameters of a dataclass as when an object is made."""
-    if is_dataclass(thing) and callable(getattr(type(thing), "__post_init__", None)):
-        thing.__post_init__()  # type: ignore[union-attr]
-
-
-def copy_with(thing: T, attributes: Mapping[str, Any]) -> T:
-    """An object of the same class with these attributes and no others."""
-    copy = object.__new__(type(thing))
-    copy.__dict__.update(attributes)
-    return copy
+def _check_in(hint: Any) -> Check | None:
+    """The check in ``Annotated[..., check]``."""
+    if get_origin(hint) is not Annotated:
+        return None
+    return next((part for part in get_args(hint)[1:] if isinstance(part, Check)), None)

@@ -130,8 +130,7 @@ class Tree(MergeTree[Coreset], Storable):
 
     slots: tuple[Coreset, ...] = ()
 
-    def _check_state(self) -> None:
-        super()._check_state()
+    def check_relations(self) -> None:
         end = self.first
         expect(end == 0, "a tree does not begin at the first leaf")
         for level, first in (slot.key for slot in self.slots):

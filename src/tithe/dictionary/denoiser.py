@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from contextlib import suppress
 from copy import copy
-from typing import Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
-from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
 from tithe.certify import Certificate
@@ -24,7 +23,7 @@ from tithe.core.params import (
 )
 from tithe.core.progress import Progress, timed
 from tithe.core.seeding import as_seed, rng_for
-from tithe.core.state_checks import Flag, Floats, Instance, Integer, Number, Parts, Storable, check_fields, expect
+from tithe.core.state_checks import Flag, Floats, Instance, Integer, Number, Parts, Sometimes, expect
 from tithe.dictionary.ksvd import KSVD
 from tithe.dictionary.noise import ClippedNoise, data_range, estimate_sigma, find_clipping
 from tithe.dictionary.objective import REFERENCE, DictionaryObjective, Reference, ReferenceKind
@@ -33,6 +32,7 @@ from tithe.dictionary.pictures import Planes, as_pixels
 from tithe.dictionary.solver import cosine_atoms, stacked_cosines
 from tithe.fit.bases import BaseEstimator
 from tithe.fit.fitted import FLOATS
+from tithe.fit.stored import StoredEstimator
 from tithe.reduce.build import build_coreset
 
 _AUTO_PATCHES = 10_000
@@ -42,7 +42,7 @@ _PIXEL_WEIGHT = 30.0  # lambda times sigma, for pixels up to 255
 _MAX_SIGMA = 1e15  # the largest value of a pixel
 
 
-class ImageDenoiser(Storable, BaseEstimator):
+class ImageDenoiser(StoredEstimator, BaseEstimator):
     """Denoising by sparse codes of all overlapping patches, in atoms learned from a coreset of the patches.
 
     The model: a picture y (h, w) or (h, w, 3) is white noise of standard deviation sigma added to a picture whose
@@ -128,13 +128,14 @@ class ImageDenoiser(Storable, BaseEstimator):
     True
     """
 
-    components_: Array
-    sigma_: float
-    clipped_: tuple[bool, bool]
-    coreset_: Coreset
-    learner_: KSVD
-    n_atoms_mean_: float
-    seconds_: dict[str, float]
+    components_: Annotated[Array, Floats("k", "d", dtypes=FLOATS)]
+    sigma_: Annotated[float, Number(least=0.0)]
+    clipped_: Annotated[tuple[bool, bool], Parts(Flag(), Flag())]
+    coreset_: Annotated[Coreset, Sometimes(Instance(Coreset))]
+    learner_: Annotated[KSVD, Instance(KSVD)]
+    n_atoms_mean_: Annotated[float, Sometimes(Number())]
+    seconds_: Annotated[dict[str, float], Instance(dict)]
+    n_features_in_: Annotated[int, Sometimes(Integer())]  # pictures have no columns
 
     _constraints: ClassVar[dict[str, Constraint]] = {
         "sigma": OneOf(None) | RealNumber(least=0.0),
@@ -428,17 +429,9 @@ class ImageDenoiser(Storable, BaseEstimator):
                 f"coreset_size={size} patches are fewer than n_components={self.n_components} atoms: keep ten for each."
             )
 
-    def _check_state(self) -> None:
-        try:
-            check_is_fitted(self)
-        except NotFittedError:
-            return
+    def check_relations(self) -> None:
         self._check()
-        atoms = Floats(int(self.n_components), "d", dtypes=FLOATS)
-        known = {"components_": atoms, "sigma_": Number(least=0.0), "clipped_": Parts(Flag(), Flag())}
-        d = check_fields(self, known)["d"]
-        pixels = int(self.patch_size) ** 2
+        (k, d), pixels = self.components_.shape, int(self.patch_size) ** 2
+        expect(k == self.n_components, "there are more or fewer atoms than asked for")
         expect(d == pixels or (self.colours == "stacked" and d == 3 * pixels), "atoms have another size than patches")
-        parts = {"learner_": Instance(KSVD), "seconds_": Instance(dict), "coreset_": Instance(Coreset)}
-        check_fields(self, parts, optional=("coreset_",))
-        check_fields(self.learner_, {"n_features_in_": Integer(size="d")}, sizes={"d": d})
+        expect(self.learner_.n_features_in_ == d, "a dictionary is of other patches")

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from copy import copy
 from dataclasses import dataclass, replace
 from operator import attrgetter
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
 import numpy as np
 from scipy import sparse
@@ -22,7 +22,7 @@ from tithe.core.parts import column_means, column_sums
 from tithe.core.passes import DataPass
 from tithe.core.progress import Checkpoint
 from tithe.core.seeding import as_seed, rng_for
-from tithe.core.state_checks import Floats, Optional, Sizes, check_fields, expect
+from tithe.core.state_checks import Floats, Optional, Sometimes, expect
 from tithe.dictionary.objective import REFERENCE, REFERENCE_OPTIONS, DictionaryObjective, Reference, ReferenceKind
 from tithe.dictionary.solver import (
     REFINING,
@@ -318,7 +318,7 @@ class KSVD(CoresetLearner, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
     calibrate = False  # calibration does not lower the error of the dictionary: see DictionaryObjective
 
     _uses_target = False
-    mean_: Array | None
+    mean_: Annotated[Array | None, Sometimes(Optional(Floats("d")))]
     coreset_ = FittedAttribute[Coreset | None](holds_rows=True)
     components_ = FittedAttribute[Array](Floats("k", "d", dtypes=FLOATS))
     objective_curve_ = FittedAttribute[Array](Floats("rounds", least=0.0))
@@ -658,10 +658,12 @@ class KSVD(CoresetLearner, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
 
     # -- checks --------------------------------------------------------------------------------
 
-    def _check_solution(self, sizes: Sizes) -> None:
-        check_fields(self, {"mean_": Optional(Floats("d"))}, sizes=sizes)
-        expect(sizes["k"] == self._n_atoms(), "the number of atoms is not that of the parameters")
-        expect(self.best_iter_ < sizes["rounds"], "the best iteration is missing")
+    def check_relations(self) -> None:
+        super().check_relations()
+        if self._is_behind:
+            return
+        expect(len(self.components_) == self._n_atoms(), "the number of atoms is not that of the parameters")
+        expect(self.best_iter_ < len(self.objective_curve_), "the best iteration is missing")
         expect(self.center != "global" or self.mean_ is not None, "the mean of all rows is missing")
 
     @property

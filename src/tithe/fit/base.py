@@ -21,9 +21,9 @@ from tithe.core.passes import DataPass
 from tithe.core.progress import Checkpoint, Progress
 from tithe.core.registry import make
 from tithe.core.seeding import as_seed, rng_for
-from tithe.core.state_checks import Sizes, Storable
+from tithe.core.state_checks import expect
 from tithe.fit.collections import as_rows
-from tithe.fit.fitted import FittedAttribute, StreamLearner, check_learner
+from tithe.fit.fitted import FittedAttribute, StreamLearner
 from tithe.fit.labels import require_target
 from tithe.fit.results import Described
 from tithe.fit.tables import check_same_schema, checked_block, set_schema
@@ -56,7 +56,7 @@ def limits_threads(method: Method) -> Method:
     return cast(Method, limited)
 
 
-class CoresetLearner(StreamLearner, Described, Storable):
+class CoresetLearner(StreamLearner, Described):
     """Checks rows, reduces them, learns from the coreset and stores both.
 
     Subclasses have the parameters ``coreset_size``, ``construction``, ``calibrate``, ``engine``, ``n_jobs``,
@@ -89,9 +89,7 @@ class CoresetLearner(StreamLearner, Described, Storable):
     verbose: int = 0
     random_state: Any
 
-    stream_: CoresetStream  # None unless rows came by `partial_fit`
     coreset_ = FittedAttribute[Any](holds_rows=True)
-    _seed: int
 
     @abstractmethod
     def _objective(self) -> Any:
@@ -273,19 +271,24 @@ class CoresetLearner(StreamLearner, Described, Storable):
         """The objective before the classes are known."""
         return self._objective()
 
-    def _check_state(self) -> None:
-        sizes = check_learner(self, sizes=self._known_sizes())
-        if sizes:  # a learner with columns goes on without looking at its parameters again
-            check_params(self, self._constraints)
-        if self._fitted_values:
-            self._check_solution(sizes)
+    def check_relations(self) -> None:
+        """Refuse a solution from a file that is not one of this learner for its columns."""
+        check_params(self, self._constraints)
+        d, coreset, stream = self.n_features_in_, (self._fitted_values or {}).get("coreset_"), self.stream_
+        expect(not isinstance(coreset, Coreset) or coreset.n_features == d, "a coreset has other columns")
+        if stream is not None:
+            self._check_stream(stream)
 
-    def _known_sizes(self) -> Sizes:
-        """Sizes that the checks of fitted attributes refer to, for a learner read from a file."""
-        return {}
-
-    def _check_solution(self, sizes: Sizes) -> None:
-        """Refuse fitted attributes that do not fit together, for a learner read from a file."""
+    def _check_stream(self, stream: CoresetStream) -> None:
+        """Check that the stream has the columns and the objective of the learner."""
+        like = stream.state.rows.like
+        expect(like is not None and like.n_features == self.n_features_in_, "a stream has other columns")
+        objective, stored = self._objective(), stream.plan.objective
+        same = type(objective) is type(stored) and objective.classes == stored.classes
+        expect(same, "a stream is for another learner")
+        for block in [*stream.state.rows.parts, *stream.state.tree.slots] if objective.n_classes else []:
+            numbers = block.y is not None and block.y.dtype.kind in "iu"
+            expect(numbers and block.y.min() >= 0 and block.y.max() < objective.n_classes, "rows have no class numbers")
 
     def _check_options(self) -> None:
         """Refuse wrong parameters before a row is read."""

@@ -4,33 +4,19 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any, Generic, Self, TypeVar, get_args, overload
+from copy import copy
+from typing import Annotated, Any, Generic, Self, TypeVar, get_args, overload
 
-import numpy as np
-from scipy import sparse
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
-from tithe.core.data import Coreset
 from tithe.core.errors import RowsNotSavedError
-from tithe.core.state_checks import (
-    Check,
-    Instance,
-    Integer,
-    Labels,
-    Optional,
-    Sizes,
-    check_fields,
-    check_of,
-    copy_with,
-    expect,
-)
+from tithe.core.state_checks import Check, Each, Instance, Integer, Sometimes, Text, check_of, expect
+from tithe.fit.stored import StoredEstimator
 from tithe.reduce.stream import CoresetStream
-from tithe.rows.schema import TableSchema
 
 T = TypeVar("T")
 FLOATS = ("float64", "float32")
-_METHODS = ("predict", "predict_proba", "decision_function", "transform")
 
 
 class FittedAttribute(Generic[T]):
@@ -120,20 +106,41 @@ def fitted_attributes(learner: type) -> dict[str, FittedAttribute[Any]]:
     }
 
 
-class StreamLearner(ABC):
+class StreamLearner(StoredEstimator, ABC):
     """A learner with fitted attributes, and with a `partial_fit` that only takes rows.
 
     `partial_fit` pushes rows into ``stream_`` and sets ``_fitted_values`` to None; `solve` fits to all rows so far.
     `predict` and the other methods that need a solution call it. ``stream_`` is pickled too, so a copy can go on.
     """
 
-    stream_: Any = None  # a CoresetStream, or the streams of all folds; None unless rows came by `partial_fit`
+    # a CoresetStream, or the streams of all folds; None unless rows came by `partial_fit`
+    stream_: Annotated[Any, Instance(CoresetStream)] = None
+    _seed: Annotated[int, Sometimes(Integer(most=2**64))]
     _fitted_values: dict[str, Any] | None = None
-    _left_out: tuple[str, ...] = ()  # attributes that were not saved because they hold training rows
+    # attributes that were not saved because they hold training rows
+    _left_out: Annotated[tuple[str, ...], Each(Text())] = ()
 
     @abstractmethod
     def _solve_stream(self) -> dict[str, Any]:
         """All fitted attributes by name, for the rows in ``stream_``."""
+
+    @classmethod
+    def stored_checks(cls) -> Mapping[str, Check]:
+        fitted = {name: attribute.check for name, attribute in fitted_attributes(cls).items()}
+        return {**super().stored_checks(), **fitted}
+
+    @classmethod
+    def optional_values(cls, record: Mapping[str, Any]) -> frozenset[str]:
+        """What need not be there: optional attributes, rows that were left out, and all while rows wait for `solve`."""
+        attributes = fitted_attributes(cls)
+        left_out = record.get("_left_out", ())
+        for name in left_out:
+            rows = name == "stream_" or (name in attributes and attributes[name].holds_rows)
+            expect(rows, f"{name!r} cannot be left out")
+        is_behind = "stream_" in record and not any(name in record for name in attributes)
+        optional = {name for name, attribute in attributes.items() if attribute.optional or is_behind}
+        declared = frozenset(super().stored_checks()) & super().optional_values(record)
+        return declared | optional | set(left_out)
 
     @property
     def _is_behind(self) -> bool:
@@ -180,99 +187,14 @@ class StreamLearner(ABC):
         left_out += ["stream_"] if self.stream_ is not None else []
         if not left_out:
             return self
-        kept = {name: value for name, value in self.__dict__.items() if name not in left_out}
-        kept["_fitted_values"] = {name: value for name, value in values.items() if name not in left_out}
-        return copy_with(self, {**kept, "_left_out": (*self._left_out, *left_out)})
+        slim = copy(self)
+        slim._fitted_values = {name: value for name, value in values.items() if name not in left_out}
+        slim._left_out = (*self._left_out, *left_out)
+        if self.stream_ is not None:
+            del slim.stream_
+        return slim
 
     def _refuse_lost_stream(self) -> None:
         """Refuse to go on with a stream that was not saved: its rows would silently be missing."""
         if "stream_" in self._left_out:
             raise RowsNotSavedError(f"{type(self).__name__} cannot go on with partial_fit (fit starts anew)")
-
-
-COLUMNS: dict[str, Check] = {
-    "n_features_in_": Integer(least=1, size="d"),
-    "feature_names_in_": Labels("d"),
-    "schema_": Optional(Instance(TableSchema)),
-}
-OPTIONAL_COLUMNS = ("feature_names_in_", "schema_")
-
-
-def check_learner(learner: Any, *, sizes: Sizes | None = None, stream: type = CoresetStream) -> Sizes:
-    """Check columns, coreset, stream and fitted attributes of a learner, and return the sizes found.
-
-    All fitted attributes must be present except the optional ones. There may be none before a fit, and after
-    `partial_fit` as long as the model was not fitted to the new rows.
-    """
-    values, who = attributes_of(learner), type(learner).__name__
-    fitted = fitted_attributes(type(learner))
-    if "n_features_in_" not in values:
-        expect(not any(name in values for name in fitted), "a solution has no columns")
-        return {}
-    sizes = check_fields(values, COLUMNS, optional=OPTIONAL_COLUMNS, sizes=sizes, who=who)
-    check_schema(values, sizes["d"])
-    if "stream_" in values:
-        check_fields(values, {"stream_": Instance(stream), "_seed": Integer(most=2**64)}, who=who)
-        if stream is CoresetStream:
-            _check_stream_of(learner, sizes["d"])
-    is_behind = "stream_" in values and learner._fitted_values is None
-    left_out = _names_left_out(learner, fitted)
-    optional = [name for name, attribute in fitted.items() if attribute.optional or is_behind or name in left_out]
-    table = {name: attribute.check for name, attribute in fitted.items()}
-    check_fields(values, table, optional=optional, sizes=sizes, who=who)
-    coreset = values.get("coreset_")
-    expect(not isinstance(coreset, Coreset) or coreset.n_features == sizes["d"], "a coreset has other columns")
-    return sizes
-
-
-def _names_left_out(learner: Any, fitted: Mapping[str, FittedAttribute[Any]]) -> tuple[str, ...]:
-    """The attributes that were not saved with the learner. Only those that hold training rows may be missing."""
-    names: tuple[str, ...] = learner._left_out
-    expect(isinstance(names, tuple), "the attributes left out are no tuple")
-    for name in names:
-        expect(name == "stream_" or (name in fitted and fitted[name].holds_rows), f"{name!r} cannot be left out")
-    return names
-
-
-def check_schema(values: dict[str, Any], n_features: int) -> None:
-    """Refuse a schema that makes other features than those of the fit."""
-    schema = values.get("schema_")
-    expect(schema is None or schema.n_features == n_features, "a schema has other features")
-
-
-def check_classes(learner: Any) -> Sizes:
-    """The number of classes, and of outputs: one for two classes, else one for each."""
-    if "n_features_in_" not in learner.__dict__:
-        return {}
-    sizes = check_fields(learner, {"classes_": Labels("classes", distinct=True)})
-    expect(sizes["classes"] >= 2, "there are fewer than two classes")
-    return {**sizes, "outputs": 1 if sizes["classes"] == 2 else sizes["classes"]}
-
-
-def attributes_of(learner: Any) -> dict[str, Any]:
-    """All attributes that are stored with a learner, fitted ones included. None of them is computed."""
-    values = learner.__dict__.get("_fitted_values")
-    expect(values is None or isinstance(values, dict), "fitted attributes are not a dict")
-    return {**learner.__dict__, **(values or {})}
-
-
-def _check_stream_of(learner: Any, d: int) -> None:
-    """Check that the stream has the columns and the objective of the learner."""
-    like = learner.stream_.state.rows.like
-    expect(like is not None and like.n_features == d, "a stream has other columns")
-    objective, stored = learner._objective(), learner.stream_.plan.objective
-    same = type(objective) is type(stored) and objective.classes == stored.classes
-    expect(same, "a stream is for another learner")
-    n_classes = objective.n_classes
-    for block in [*learner.stream_.state.rows.parts, *learner.stream_.state.tree.slots] if n_classes else []:
-        numbers = block.y is not None and block.y.dtype.kind in "iu"
-        expect(numbers and block.y.min() >= 0 and block.y.max() < n_classes, "rows have no class numbers")
-
-
-def probe(estimator: Any, d: int) -> None:
-    """Call an estimator of another package with one row, so that errors show up at once."""
-    row = np.zeros((1, d))
-    for method in _METHODS:
-        if hasattr(estimator, method):
-            answer = getattr(estimator, method)(row)
-            expect(len(answer) == 1 if isinstance(answer, np.ndarray) else sparse.issparse(answer), f"{method} fails")

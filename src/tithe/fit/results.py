@@ -10,6 +10,7 @@ import numpy as np
 
 from tithe.certify import Certificate
 from tithe.core.data import Array, Block
+from tithe.fit.stored import StoredEstimator
 from tithe.rows.schema import TableSchema
 
 MAX_BARS = 20  # of a chart
@@ -51,12 +52,9 @@ class FittedLearner(Protocol):
     def charts(self) -> list[BarChart]: ...
 
 
-class Described:
+class Described(StoredEstimator):
     """A model that describes itself in reports and to ``tithe inspect``: a `FittedLearner`."""
 
-    n_features_in_: int
-    feature_names_in_: Array
-    schema_: TableSchema | None = None
     certificate_: Certificate | None = None
 
     @property

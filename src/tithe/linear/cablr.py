@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, Self
+from typing import Annotated, ClassVar, Self
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from tithe.core.contracts import Construction, Objective
 from tithe.core.data import Array, Block, Rng, Survey
 from tithe.core.errors import warn_caller
 from tithe.core.params import Boolean, Constraint, OneOf, RealNumber, WholeNumber, check_params
-from tithe.core.state_checks import Number, Storable, check_fields
+from tithe.core.state_checks import Number, Storable
 from tithe.linear.logistic_objective import Clusters, LogisticObjective
 from tithe.reduce.draws import draw_rows
 from tithe.reduce.kernels import sample_rows
@@ -26,10 +26,7 @@ class Prepared(Storable):
     """What is learned once: the clusters, and the radius within which the bound holds."""
 
     clusters: Clusters
-    radius: float
-
-    def _check_state(self) -> None:
-        check_fields(self, {"radius": Number(least=0.0)})
+    radius: Annotated[float, Number(least=0.0)]
 
 
 def find_radius(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
@@ -22,11 +22,11 @@ from tithe.core.passes import DataPass
 from tithe.core.progress import Checkpoint
 from tithe.core.registry import make
 from tithe.core.seeding import rng_for
-from tithe.core.state_checks import Floats, Instance, Optional, Sizes
+from tithe.core.state_checks import Floats, Instance, Optional
 from tithe.fit.base import CoresetLearner, can_read_again
 from tithe.fit.bases import BaseEstimator, ClassifierMixin
 from tithe.fit.collections import lazy_on_collections
-from tithe.fit.fitted import FLOATS, FittedAttribute, check_classes
+from tithe.fit.fitted import FLOATS, FittedAttribute
 from tithe.fit.labels import (
     EncodeLabels,
     checked_classes,
@@ -39,6 +39,7 @@ from tithe.fit.labels import (
     weights_by_class,
 )
 from tithe.fit.results import BarChart, column_names, named_coefficients
+from tithe.fit.stored import ClassLabels
 from tithe.linear.objective import LabelledLinearObjective, LinearModelObjective
 from tithe.linear.regressed import Bounded, Regressed, SensitivityModel
 from tithe.rows.leaves import MappedSource
@@ -302,7 +303,7 @@ class CoresetLinearClassifier(ClassifierMixin, CoresetLinearModel):
 
     class_weight: Any
 
-    classes_: Array
+    classes_: Annotated[Array, ClassLabels()]
     coef_ = FittedAttribute[Array](Floats("outputs", "d", dtypes=FLOATS))
     intercept_ = FittedAttribute[Array](Floats("outputs", dtypes=FLOATS))
     sensitivity_model_ = FittedAttribute[SensitivityModel](from_stream=False)
@@ -341,9 +342,6 @@ class CoresetLinearClassifier(ClassifierMixin, CoresetLinearModel):
 
     def _unlabelled_objective(self) -> Any:
         return replace(self._objective((0, 1)), classes=None)
-
-    def _known_sizes(self) -> Sizes:
-        return check_classes(self)
 
     def _known_classes(self) -> tuple[Any, ...]:
         return tuple(self.classes_.tolist())

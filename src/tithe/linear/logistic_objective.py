@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
 from scipy.special import expit, softmax
@@ -12,7 +12,7 @@ from scipy.special import expit, softmax
 from tithe.clustering.objective import KMeansObjective
 from tithe.core.data import Array, Block, Evaluation
 from tithe.core.params import Constraint, OneOf, Option, RealNumber, Target, WholeNumber, check_params, check_value
-from tithe.core.state_checks import Floats, Integers, Optional, Storable, check_fields, expect
+from tithe.core.state_checks import Floats, Integers, Optional, Storable, expect
 from tithe.linear.logistic_kernels import LogisticSums, logistic_sweep
 from tithe.linear.objective import LabelledLinearObjective, signed
 from tithe.linear.sensitivity_kernels import N_SUMS, Views, cluster_members, cluster_sums, decay_scores
@@ -34,22 +34,14 @@ class Clusters(Storable):
         The weight of the rows whose exact means the centres are; None: the centres are not exact means.
     """
 
-    centers: Array
-    labels: Array | None = None
-    mass: Array | None = None
+    centers: Annotated[Array, Floats("k", "d")]
+    labels: Annotated[Array | None, Optional(Integers("k", dtypes=("int32",), least=0))] = None
+    mass: Annotated[Array | None, Optional(Floats("k", least=0.0))] = None
 
     def __len__(self) -> int:
         return len(self.centers)
 
-    def _check_state(self) -> None:
-        check_fields(
-            self,
-            {
-                "centers": Floats("k", "d"),
-                "labels": Optional(Integers("k", dtypes=("int32",), least=0)),
-                "mass": Optional(Floats("k", least=0.0)),
-            },
-        )
+    def check_relations(self) -> None:
         expect(len(self) > 0, "there are no clusters")
 
     def check_columns(self, n_features: int, n_classes: int) -> None:

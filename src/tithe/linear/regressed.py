@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
 from joblib import hash as joblib_hash
@@ -21,7 +21,7 @@ from tithe.core.data import Array, Block, Rng, Scores, Survey
 from tithe.core.errors import unknown_name
 from tithe.core.params import Boolean, Constraint, OneOf, RealNumber, WholeNumber, check_params, check_value
 from tithe.core.seeding import as_seed, rng_for
-from tithe.core.state_checks import Floats, Integer, Integers, Number, Optional, Storable, check_fields, expect
+from tithe.core.state_checks import Floats, Integer, Integers, Number, Optional, Storable, expect
 from tithe.linear.cablr import RADIUS, find_radius
 from tithe.linear.kernels import linear_scores
 from tithe.linear.logistic_objective import Clusters, LogisticObjective
@@ -36,11 +36,8 @@ Bounded = SensitivityObjective | LogisticObjective  # objectives that bound the 
 class SampleBound(Storable, ABC):
     """What the bounds of new rows need of a sample of ``size`` rows and total weight ``weight``."""
 
-    size: int
-    weight: float
-
-    def _check_state(self) -> None:
-        check_fields(self, {"size": Integer(least=1), "weight": Number(least=0.0)})
+    size: Annotated[int, Integer(least=1)]
+    weight: Annotated[float, Number(least=0.0)]
 
     def of_new(self, block: Block, objective: Bounded) -> Array:
         """m of rows that were not in the sample, as if each were one more row of mean weight: (n,)."""
@@ -67,11 +64,7 @@ class ClusterSampleBound(SampleBound):
     """Clusters with the exact means of the sample, and the radius within which their bound holds."""
 
     clusters: Clusters
-    radius: float
-
-    def _check_state(self) -> None:
-        super()._check_state()
-        check_fields(self, {"radius": Number(least=0.0)})
+    radius: Annotated[float, Number(least=0.0)]
 
     @property
     def notes(self) -> dict[str, str | int | float]:
@@ -139,15 +132,10 @@ _NO_DRIFT = (0.5, 2.0)  # ratios of exact to predicted scores that count as no d
 class Linear(Storable):
     """bias[c] + scale[c] * x . coef + norm_coef * |(x, 1)| for a row x of class c."""
 
-    coef: Array
-    bias: Array
-    scale: Array
-    norm_coef: float
-
-    def _check_state(self) -> None:
-        bias, scale = Floats("c", contiguous=False), Floats("c", contiguous=False)
-        table = {"coef": Floats("d", contiguous=False), "bias": bias, "scale": scale, "norm_coef": Number()}
-        check_fields(self, table)
+    coef: Annotated[Array, Floats("d", contiguous=False)]
+    bias: Annotated[Array, Floats("c", contiguous=False)]
+    scale: Annotated[Array, Floats("c", contiguous=False)]
+    norm_coef: Annotated[float, Number()]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -175,27 +163,17 @@ class SensitivityModel(Storable):
     objective: Bounded
     regressor: Any
     linear: Linear | None
-    log_shift: float | None
+    log_shift: Annotated[float | None, Optional(Number())]
     norm_feature: bool
     bound: SampleBound
-    n_features: int
-    n_rows: int
+    n_features: Annotated[int, Integer(least=1)]
+    n_rows: Annotated[int, Integer(least=1)]
     r2_: float
-    clip_low_: float
-    clip_high_: float
+    clip_low_: Annotated[float, Number(least=0.0)]
+    clip_high_: Annotated[float, Number(least=0.0)]
     clipped_share_: float
 
-    def _check_state(self) -> None:
-        check_fields(
-            self,
-            {
-                "n_features": Integer(least=1),
-                "n_rows": Integer(least=1),
-                "clip_low_": Number(least=0.0),
-                "clip_high_": Number(least=0.0),
-                "log_shift": Optional(Number()),
-            },
-        )
+    def check_relations(self) -> None:
         expect(not self.objective.lacks_classes, "the classes of a regression are not known")
         self.bound.check_columns(self.n_features, self.objective)
         if self.linear is not None:
@@ -373,11 +351,10 @@ _MIN_SAMPLE, _MAX_SAMPLE = 500, 20_000  # limits of the sample, which is one row
 class Known(Storable):
     """Rows whose m was computed: their ids in ascending order."""
 
-    ids: Array
-    values: Array
+    ids: Annotated[Array, Integers("n", least=0)]
+    values: Annotated[Array, Floats("n", least=0.0)]
 
-    def _check_state(self) -> None:
-        check_fields(self, {"ids": Integers("n", least=0), "values": Floats("n", least=0.0)})
+    def check_relations(self) -> None:
         expect(len(self.ids) > 0 and (np.diff(self.ids) > 0).all(), "ids of rows do not ascend")
 
 
@@ -472,8 +449,7 @@ class Regressed(Construction[Bounded]):
         others = (f.name for f in fields(self) if f.compare and f.name != "regressor")
         return regressor, *(getattr(self, name) for name in others)
 
-    def _check_state(self) -> None:
-        super()._check_state()
+    def check_relations(self) -> None:
         expect((self.known is None) == (self.sensitivity_model_ is None), "a part of the regression is missing")
 
     def check_columns(self, n_features: int, objective: Bounded) -> None:

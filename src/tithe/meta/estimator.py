@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
 from sklearn.base import clone, is_classifier
@@ -27,11 +27,11 @@ from tithe.core.params import Constraint, RealNumber
 from tithe.core.passes import DataPass
 from tithe.core.progress import Checkpoint, Progress
 from tithe.core.seeding import HoldOut, key_of
-from tithe.core.state_checks import Each, Integer, Integers, Labels, Number, Optional, Parts, Sizes, Text, check_fields
+from tithe.core.state_checks import Each, Integer, Integers, Labels, Number, Optional, Parts, Text
 from tithe.fit.base import CoresetLearner
 from tithe.fit.bases import BaseEstimator, MetaEstimatorMixin
 from tithe.fit.collections import as_rows
-from tithe.fit.fitted import FittedAttribute, probe
+from tithe.fit.fitted import FittedAttribute
 from tithe.fit.labels import (
     batch_with_class_numbers,
     has_target,
@@ -40,6 +40,7 @@ from tithe.fit.labels import (
     usual_objective,
     with_class_numbers,
 )
+from tithe.fit.stored import probe
 from tithe.meta.other_estimators import (
     OriginalRows,
     OuterEstimator,
@@ -136,7 +137,9 @@ class CoresetEstimator(OuterEstimator, CoresetLearner, MetaEstimatorMixin, BaseE
     _coreset_score = FittedAttribute[float | None](Optional(Number()))
     _columns = FittedAttribute[list[str] | None](Optional(Each(Text())))  # of the frame that was fitted on
     _is_viewed = FittedAttribute[bool]()  # whether it was fitted on a frame that was made from numeric rows
-    _labels: Array | None = None  # of classifiers, in the order of their numbers
+    _labels: Annotated[Array | None, Optional(Labels("classes", distinct=True))] = (
+        None  # of classifiers, in the order of their numbers
+    )
 
     _constraints: ClassVar[dict[str, Constraint]] = {
         "validation_fraction": RealNumber(least=0.0, below=1.0),
@@ -309,13 +312,10 @@ class CoresetEstimator(OuterEstimator, CoresetLearner, MetaEstimatorMixin, BaseE
             "_coreset_score": score,
         }
 
-    def _check_state(self) -> None:
-        check_fields(self, {"_labels": Optional(Labels("classes", distinct=True))}, optional=("_labels",))
-        super()._check_state()
-
-    def _check_solution(self, sizes: Sizes) -> None:
-        if self._columns is None and not self._is_viewed:  # the rows of a frame are not known
-            probe(self.estimator_, sizes["d"])
+    def check_relations(self) -> None:
+        super().check_relations()
+        if not self._is_behind and self._columns is None and not self._is_viewed:  # the rows of a frame are not known
+            probe(self.estimator_, self.n_features_in_)
 
     # -- the estimator -------------------------------------------------------------------------
 

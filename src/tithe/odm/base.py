@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from scipy import sparse
@@ -14,23 +14,9 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d
 from tithe.core.data import Array, weighted_quantiles
 from tithe.core.labels import label_numbers
 from tithe.core.params import Boolean, Constraint, OneOf, RealNumber, WholeNumber, check_params
-from tithe.core.state_checks import (
-    Anything,
-    Check,
-    Each,
-    Flag,
-    Floats,
-    Instance,
-    Integer,
-    Integers,
-    Number,
-    Optional,
-    Storable,
-    check_fields,
-    expect,
-)
+from tithe.core.state_checks import Anything, Each, Flag, Floats, Integers, Number, Optional, Rows, Storable, expect
 from tithe.fit.collections import lazy_on_collections
-from tithe.fit.fitted import COLUMNS, FLOATS, OPTIONAL_COLUMNS, check_classes, check_schema
+from tithe.fit.stored import ClassLabels, StoredEstimator
 from tithe.fit.tables import checked_block
 from tithe.odm.objective import MarginObjective
 from tithe.odm.solvers.kernel_matrix import KERNELS, KernelFunction, kernel_scores
@@ -66,23 +52,11 @@ class MarginDistribution(Storable):
     (True, True)
     """
 
-    mean: float
-    variance: float
-    semi_variance: float
-    levels: tuple[float, ...]
-    quantiles: tuple[float, ...]
-
-    def _check_state(self) -> None:
-        check_fields(
-            self,
-            {
-                "mean": Number(),
-                "variance": Number(least=0.0),
-                "semi_variance": Number(least=0.0),
-                "levels": Each(Number(), length="levels"),
-                "quantiles": Each(Number(), length="levels"),
-            },
-        )
+    mean: Annotated[float, Number()]
+    variance: Annotated[float, Number(least=0.0)]
+    semi_variance: Annotated[float, Number(least=0.0)]
+    levels: Annotated[tuple[float, ...], Each(Number(), length="levels")]
+    quantiles: Annotated[tuple[float, ...], Each(Number(), length="levels")]
 
     @classmethod
     def of(cls, margins: Array, weight: Any, levels: Sequence[float] = QUANTILE_LEVELS) -> MarginDistribution:
@@ -150,7 +124,7 @@ class MarginMachine(ABC):
     fit_intercept: bool
     intercept_scaling: float
     nonconvex: str
-    classes_: Array
+    classes_: Annotated[Array, ClassLabels()]
 
     _margin_constraints: ClassVar[dict[str, Constraint]] = {
         **MarginObjective.constraints,
@@ -189,40 +163,6 @@ class MarginMachine(ABC):
         return MarginDistribution.of(self.margins(X, y), sample_weight, levels)
 
 
-def check_kernel_machine(learner: Any) -> None:
-    """Check the support vectors, their coefficients and the kernel of a machine read from a file."""
-    values = learner.__dict__
-    if "n_features_in_" not in values:
-        expect("support_" not in values, "a solution has no columns")
-        return
-    sizes = check_fields(learner, COLUMNS, optional=OPTIONAL_COLUMNS, sizes=check_classes(learner))
-    check_schema(values, sizes["d"])
-    check_fields(learner, _KERNEL_MACHINE, sizes=sizes)
-    vectors = learner.support_vectors_
-    expect(callable(learner.kernel) or learner.kernel in KERNELS, "there is no such kernel")
-    if learner.kernel == "precomputed":
-        expect(learner.support_.max(initial=0) < sizes["d"], "support vectors are out of range")
-    elif sparse.issparse(vectors):
-        expect(vectors.shape == (sizes["support"], sizes["d"]), "support vectors have other columns")
-    else:
-        expect(learner._centre is not None, "a mean is missing")
-        check_fields(learner, {"support_vectors_": Floats("support", "d", dtypes=FLOATS)}, sizes=sizes)
-
-
-_KERNEL_MACHINE: dict[str, Check] = {
-    "support_": Integers("support", least=0),
-    "dual_coef_": Floats("outputs", "support"),
-    "intercept_": Floats("outputs"),
-    "_gamma": Number(least=0.0),
-    "_centre": Optional(Floats("d")),
-    "_single": Flag(),
-    "n_iter_": Integer(),
-    "objective_curve_": Each(Number()),
-    "support_vectors_": Anything(),
-    "margin_distribution_": Instance(MarginDistribution),
-}
-
-
 class KernelRows:
     """A learner with a kernel: rows may be sparse, or a kernel matrix that is precomputed."""
 
@@ -235,18 +175,27 @@ class KernelRows:
         return tags
 
 
-class KernelMachine(KernelRows, MarginMachine):
+class KernelMachine(KernelRows, MarginMachine, StoredEstimator):
     """Machines f(x) = sum of ``dual_coef_`` times k(x_i, x) over the support vectors, + ``intercept_``."""
 
     degree: float
     coef0: float
-    support_: Array
-    support_vectors_: Any
-    dual_coef_: Array
-    intercept_: Array
-    _gamma: float
-    _centre: Array | None
-    _single: bool
+    support_: Annotated[Array, Integers("support", least=0)]
+    support_vectors_: Annotated[Any, Anything()]
+    dual_coef_: Annotated[Array, Floats("outputs", "support")]
+    intercept_: Annotated[Array, Floats("outputs")]
+    _gamma: Annotated[float, Number(least=0.0)]
+    _centre: Annotated[Array | None, Optional(Floats("d"))]
+    _single: Annotated[bool, Flag()]
+
+    def check_relations(self) -> None:
+        vectors, n_support = self.support_vectors_, len(self.support_)
+        expect(callable(self.kernel) or self.kernel in KERNELS, "there is no such kernel")
+        if self.kernel == "precomputed":
+            expect(self.support_.max(initial=0) < self.n_features_in_, "support vectors are out of range")
+            return
+        expect(sparse.issparse(vectors) or self._centre is not None, "a mean is missing")
+        Rows(n_support, self.n_features_in_).check("support_vectors_", vectors, {})
 
     @property
     def coef_(self) -> Array:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from typing import Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
@@ -18,7 +18,8 @@ from tithe.core.labels import label_numbers
 from tithe.core.parallel import single_blas_thread
 from tithe.core.params import Constraint, Function, Instance, OneOf, RealNumber, check_params
 from tithe.core.seeding import as_seed, rng_for
-from tithe.core.state_checks import Storable
+from tithe.core.state_checks import Each, Integer, Integers, Number
+from tithe.core.state_checks import Instance as IsA
 from tithe.fit.bases import BaseEstimator, ClassifierMixin
 from tithe.fit.labels import encoded_classes, weights_by_class
 from tithe.fit.results import Described
@@ -28,7 +29,6 @@ from tithe.odm.base import (
     MAX_EXACT_MULTIPLIERS,
     KernelMachine,
     MarginDistribution,
-    check_kernel_machine,
     margins_of,
     row_costs,
 )
@@ -54,7 +54,7 @@ _SINGLE_GAP = 1e-5  # relative gap that single precision may leave
 _MAX_GAP_RATIO = 10.0  # times the gap of the fit: beyond, the rows are other ones
 
 
-class ODMClassifier(KernelMachine, ClassifierMixin, Described, Storable, BaseEstimator):
+class ODMClassifier(KernelMachine, ClassifierMixin, Described, BaseEstimator):
     """Optimal margin distribution machine with a kernel: a large mean of the margins and a small variance.
 
     With margins u_i = y_i f(x_i), f(x) = w . phi(x) + b, weights s_i of sum W and C_i = lam s_i / (W (1 - theta)^2),
@@ -157,18 +157,12 @@ class ODMClassifier(KernelMachine, ClassifierMixin, Described, Storable, BaseEst
     True
     """
 
-    n_features_in_: int
-    feature_names_in_: Array
-    support_: Array
-    support_vectors_: Any
-    n_support_: Array
-    dual_coef_: Array
-    intercept_: Array
-    norm_: float
-    objective_curve_: list[float]
-    gap_: float
-    n_iter_: int
-    margin_distribution_: MarginDistribution
+    n_support_: Annotated[Array, Integers("classes", dtypes=("int32", "int64"), least=0)]
+    norm_: Annotated[float, Number(least=0.0)]
+    objective_curve_: Annotated[list[float], Each(Number())]
+    gap_: Annotated[float, Number()]
+    n_iter_: Annotated[int, Integer()]
+    margin_distribution_: Annotated[MarginDistribution, IsA(MarginDistribution)]
 
     _constraints: ClassVar[dict[str, Constraint]] = {
         "kernel": OneOf(*KERNELS) | Function(),
@@ -247,9 +241,6 @@ class ODMClassifier(KernelMachine, ClassifierMixin, Described, Storable, BaseEst
     def _check_options(self) -> None:
         self._check_margin_parameters()
         check_params(self, self._constraints)
-
-    def _check_state(self) -> None:
-        check_kernel_machine(self)
 
     @contextmanager
     def _whole_or_none(self) -> Iterator[None]:

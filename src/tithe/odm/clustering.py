@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from tithe.certify.certificate import Certificate
 from tithe.core.data import Array, Block
 from tithe.core.parallel import single_blas_thread
 from tithe.core.params import Constraint, RealNumber, WholeNumber, check_params
 from tithe.core.seeding import as_seed, rng_for
-from tithe.core.state_checks import Check, Floats, Instance, Integers, Number, Optional, check_fields, expect
+from tithe.core.state_checks import Floats, Integers, Number, Optional, expect
+from tithe.core.state_checks import Instance as IsA
 from tithe.fit.bases import ClusterMixin
 from tithe.fit.collections import lazy_on_collections
-from tithe.fit.fitted import COLUMNS, OPTIONAL_COLUMNS, check_schema
 from tithe.fit.results import BarChart
 from tithe.odm.base import row_costs
 from tithe.odm.classifier import ODMClassifier
@@ -124,15 +123,13 @@ class ODMClustering(ClusterMixin, UnknownLabels):
     True
     """
 
-    labels_: Array
-    objective_: float
-    relaxed_bound_: float | None
-    relaxed_value_: float | None
-    certificate_: Certificate | None
-    sample_indices_: Array
-    cluster_weights_: Array
-    n_features_in_: int
-    feature_names_in_: Array
+    machine_: Annotated[ODMClassifier | None, Optional(IsA(ODMClassifier))]
+    labels_: Annotated[Array, Integers("rows", least=0)]
+    objective_: Annotated[float, Number(least=0.0)]
+    relaxed_bound_: Annotated[float | None, Optional(Number(least=0.0))]
+    relaxed_value_: Annotated[float | None, Optional(Number(least=0.0))]
+    sample_indices_: Annotated[Array, Integers("clustered", least=0)]
+    cluster_weights_: Annotated[Array, Floats("k", least=0.0)]
 
     _constraints: ClassVar[dict[str, Constraint]] = {
         "n_clusters": WholeNumber(least=1),
@@ -293,34 +290,16 @@ class ODMClustering(ClusterMixin, UnknownLabels):
         weights = self.cluster_weights_
         return [BarChart.of_largest("clusters", range(len(weights)), weights, "rows, by weight")]
 
-    def _check_state(self) -> None:
-        values = self.__dict__
-        if "machine_" not in values:
-            expect("labels_" not in values, "labels have no machine")
-            return
-        sizes = check_fields(self, COLUMNS, optional=OPTIONAL_COLUMNS)
-        check_schema(values, sizes["d"])
-        sizes = check_fields(self, _STATE, sizes=sizes)
-        expect(self.labels_.max(initial=0) < sizes["k"], "labels are out of range")
-        expect(self.sample_indices_.max(initial=0) < sizes["rows"], "rows are out of range")
+    def check_relations(self) -> None:
+        k = len(self.cluster_weights_)
+        expect(self.labels_.max(initial=0) < k, "labels are out of range")
+        expect(self.sample_indices_.max(initial=0) < len(self.labels_), "rows are out of range")
         if self.machine_ is None:
-            expect(sizes["k"] == 1, "clusters have no machine")
+            expect(k == 1, "clusters have no machine")
             return
-        n_columns = len(self.sample_indices_) if self.kernel == "precomputed" else sizes["d"]
+        n_columns = len(self.sample_indices_) if self.kernel == "precomputed" else self.n_features_in_
         expect(self.machine_.n_features_in_ == n_columns, "a machine has other columns")
-        expect(len(self.machine_.classes_) == sizes["k"], "a machine has other clusters")
-
-
-_STATE: dict[str, Check] = {
-    "machine_": Optional(Instance(ODMClassifier)),
-    "labels_": Integers("rows", least=0),
-    "sample_indices_": Integers("clustered", least=0),
-    "cluster_weights_": Floats("k", least=0.0),
-    "objective_": Number(least=0.0),
-    "relaxed_bound_": Optional(Number(least=0.0)),
-    "relaxed_value_": Optional(Number(least=0.0)),
-    "certificate_": Optional(Instance(Certificate)),
-}
+        expect(len(self.machine_.classes_) == k, "a machine has other clusters")
 
 
 def _numbered(labels: Array, machine: ODMClassifier, block: Block, rows: Array, weight: Array) -> Array:

@@ -54,7 +54,7 @@ def fit_partly_labeled(  # type: ignore[no-untyped-def]
     """A margin machine that also learns from rows with a gap in the target, where that helps.
 
     All rows are held in memory. A file of links names pairs of rows that must or cannot be of one class. The folder
-    OUTPUT gets labels.parquet, model.skops, report.html and results.json.
+    OUTPUT gets labels.parquet, model.tithe, report.html and results.json.
 
     \b
     Example:
@@ -119,7 +119,7 @@ def fit_clusters(
     """Clusters of any shape, by margins, with a proved bound.
 
     All rows are held in memory. A file of links names pairs of rows that must or cannot be in one cluster. The folder
-    OUTPUT gets labels.parquet, model.skops, report.html and results.json.
+    OUTPUT gets labels.parquet, model.tithe, report.html and results.json.
 
     \b
     Example:

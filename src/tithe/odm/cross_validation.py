@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
 from scipy.stats import rankdata
@@ -19,13 +19,13 @@ from tithe.core.data import Array, Block
 from tithe.core.parallel import single_blas_thread
 from tithe.core.params import Boolean, Constraint, Instance, OneOf, WholeNumber, check_params
 from tithe.core.seeding import as_seed, rng_for
-from tithe.core.state_checks import Anything, Integer, Number, Storable, check_fields, expect
 from tithe.core.state_checks import Instance as InstanceOf
+from tithe.core.state_checks import Integer, Number, Sometimes, expect
 from tithe.fit.base import limits_threads
 from tithe.fit.bases import BaseEstimator, ClassifierMixin
-from tithe.fit.fitted import COLUMNS, OPTIONAL_COLUMNS, check_schema
 from tithe.fit.labels import encoded_classes, weights_by_class
 from tithe.fit.results import Described
+from tithe.fit.stored import ClassLabels
 from tithe.fit.tables import checked_block
 from tithe.meta.search.folds import splits_of
 from tithe.odm.base import KernelRows, margins_of, row_costs
@@ -53,7 +53,7 @@ _DRAWN_SHARE = 0.5  # of the candidates: from all over the space; the others are
 _N_REFINEMENTS = 3  # times that the best so far is looked at
 
 
-class ODMClassifierCV(KernelRows, ClassifierMixin, Described, Storable, BaseEstimator):
+class ODMClassifierCV(KernelRows, ClassifierMixin, Described, BaseEstimator):
     """`ODMClassifier` with lam, mu, theta and the width of the kernel chosen by rows that it was not fitted to.
 
     The machine has more to choose than a support vector machine: with margins u = y f(x) and C = lam / (n (1 -
@@ -129,17 +129,15 @@ class ODMClassifierCV(KernelRows, ClassifierMixin, Described, Storable, BaseEsti
     (True, True)
     """
 
-    n_features_in_: int
-    feature_names_in_: Array
-    classes_: Array
-    best_params_: dict[str, Any]
-    best_score_: float
-    best_index_: int
-    cv_results_: dict[str, Any]
-    best_estimator_: ODMClassifier
-    refit_time_: float
-    n_iter_: int
-    n_splits_: int
+    classes_: Annotated[Array, ClassLabels()]
+    best_params_: Annotated[dict[str, Any], InstanceOf(dict)]
+    best_score_: Annotated[float, Number()]
+    best_index_: Annotated[int, Integer()]
+    cv_results_: Annotated[dict[str, Any], InstanceOf(dict)]
+    best_estimator_: Annotated[ODMClassifier, Sometimes(InstanceOf(ODMClassifier))]
+    refit_time_: Annotated[float, Sometimes(Number(least=0.0))]
+    n_iter_: Annotated[int, Sometimes(Integer())]
+    n_splits_: Annotated[int, Integer(least=1)]
 
     _constraints: ClassVar[dict[str, Constraint]] = {
         "n_candidates": WholeNumber(least=1),
@@ -312,30 +310,10 @@ class ODMClassifierCV(KernelRows, ClassifierMixin, Described, Storable, BaseEsti
         best = {"best_params": self.best_params_, "best_score": self.best_score_}
         return best | (self.best_estimator_.summary() if self.refit else {})
 
-    def _check_state(self) -> None:
-        values = self.__dict__
-        if "n_features_in_" not in values:
-            expect("cv_results_" not in values, "a search has no columns")
-            return
-        sizes = check_fields(self, COLUMNS, optional=OPTIONAL_COLUMNS)
-        check_schema(values, sizes["d"])
-        check_fields(self, _RESULTS, optional=("best_estimator_", "refit_time_", "n_iter_"))
+    def check_relations(self) -> None:
         if self.refit:
-            expect("best_estimator_" in values, "the best machine is missing")
-            expect(self.best_estimator_.n_features_in_ == sizes["d"], "the best machine has other columns")
-
-
-_RESULTS = {
-    "classes_": Anything(),
-    "best_params_": InstanceOf(dict),
-    "best_score_": Number(),
-    "best_index_": Integer(),
-    "cv_results_": InstanceOf(dict),
-    "best_estimator_": InstanceOf(ODMClassifier),
-    "refit_time_": Number(least=0.0),
-    "n_iter_": Integer(),
-    "n_splits_": Integer(least=1),
-}
+            same = self.best_estimator_.n_features_in_ == self.n_features_in_
+            expect(same, "the best machine has other columns")
 
 
 # -- candidates ----------------------------------------------------------------------------------

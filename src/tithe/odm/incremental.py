@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from copy import copy
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
 from scipy import sparse
@@ -19,23 +19,19 @@ from tithe.core.parallel import single_blas_thread
 from tithe.core.params import Boolean, Constraint, Function, OneOf, RealNumber, check_params, check_value
 from tithe.core.state_checks import (
     LARGEST,
-    Anything,
-    Check,
     Each,
     Flag,
     Floats,
-    Instance,
     Integer,
-    Integers,
     Labels,
     Number,
     Optional,
-    Storable,
-    check_fields,
+    Rows,
+    Sometimes,
     expect,
 )
+from tithe.core.state_checks import Instance as IsA
 from tithe.fit.bases import BaseEstimator, ClassifierMixin
-from tithe.fit.fitted import COLUMNS, OPTIONAL_COLUMNS, check_schema
 from tithe.fit.labels import checked_classes
 from tithe.fit.results import Described
 from tithe.fit.tables import checked_block
@@ -150,60 +146,6 @@ def new_kernels(function: KernelFunction, held: Block, n_old: int, constant: flo
     return columns + constant, square + constant
 
 
-_SOLUTION: dict[str, Check] = {
-    "support_": Integers("support", least=0),
-    "support_vectors_": Anything(),
-    "dual_coef_": Floats(1, "support"),
-    "intercept_": Floats(1),
-    "cost_": Number(least=0.0),
-    "_gamma": Number(least=0.0),
-    "_centre": Optional(Floats("d")),
-    "_single": Flag(),
-    "_flipped": Flag(),
-}
-_ROWS: dict[str, Check] = {
-    "_machine": Instance(ExactMachine),
-    "_held": Instance(Block),
-    "_fixed": Instance(dict),
-    "_next_id": Integer(),
-    "_forgotten": Each(Integer()),
-}
-_WITHOUT_ROWS: dict[str, Check] = {"_gap": Number(least=0.0), "_unlearning": Optional(Instance(Unlearning))}
-
-
-def check_incremental(learner: Any) -> None:
-    """Check an incremental machine that was read from a file."""
-    values = learner.__dict__
-    if "n_features_in_" not in values:
-        expect("_machine" not in values and "classes_" not in values, "a solution has no columns")
-        return
-    sizes = check_fields(learner, {"classes_": Labels("classes", distinct=True)})
-    expect(sizes["classes"] in (1, 2), "there are more than two classes")
-    check_fields(learner, COLUMNS, optional=OPTIONAL_COLUMNS, sizes=sizes)
-    check_schema(values, sizes["d"])
-    check_fields(learner, _SOLUTION, sizes=sizes)
-    expect(callable(learner.kernel) or learner.kernel in INCREMENTAL_KERNELS, "there is no such kernel")
-    _check_matrix(learner.support_vectors_, sizes["support"], sizes["d"], learner._centre)
-    check_fields(learner, _ROWS if "_machine" in values else _WITHOUT_ROWS, sizes=sizes)
-    if "_machine" in values:
-        expect("_gap" not in values and "_unlearning" not in values, "a machine comes with a certificate")
-        held, machine = learner._held, learner._machine
-        _check_matrix(held.X, len(machine), sizes["d"], learner._centre)
-        expect(held.y is not None and held.indices is not None, "rows have no labels or no ids")
-        expect(np.array_equal(held.y, machine.rows.sign), "rows have other labels than the machine")
-        ids = held.row_ids()
-        expect(len(np.unique(ids)) == len(ids) and ids.max(initial=-1) < learner._next_id, "ids are not unique")
-        expect(machine.rows.mu == learner.mu and machine.rows.theta == learner.theta, "the machine has another band")
-
-
-def _check_matrix(X: Any, n_rows: int, d: int, centre: Array | None) -> None:
-    if sparse.issparse(X):
-        expect(X.shape == (n_rows, d) and X.dtype == np.float64, "rows have other columns")
-    else:
-        expect(centre is not None, "a mean is missing")
-        Floats(n_rows, d).check("rows", X, {})
-
-
 ROW_ATTRIBUTES = ("_machine", "_held", "_fixed", "_next_id", "_forgotten")  # that only changes of the rows need
 _SAME_LENGTHS = ("rbf", "laplacian")  # kernels with k(x, x) = 1 for all x
 
@@ -245,7 +187,7 @@ class _State:
     forgotten: tuple[int, ...]
 
 
-class IncrementalODMClassifier(KernelMachine, ClassifierMixin, Described, Storable, BaseEstimator):
+class IncrementalODMClassifier(KernelMachine, ClassifierMixin, Described, BaseEstimator):
     """Optimal margin distribution machine of two classes that rows join and leave, exact at every moment.
 
     After any sequence of `partial_fit` and `forget`, the machine is the one that a fit on the rows now held gives, up
@@ -312,17 +254,20 @@ class IncrementalODMClassifier(KernelMachine, ClassifierMixin, Described, Storab
     True
     """
 
-    n_features_in_: int
-    feature_names_in_: Array
-    cost_: float
-    _machine: ExactMachine | None = None  # this and the next are those of the state, None in a model without its rows
-    _held: Block | None = None
-    _fixed: dict[str, Any]
-    _next_id: int
-    _forgotten: tuple[int, ...]
-    _flipped: bool
-    _gap: float | None = None  # this and the next are stored in a model without its rows
-    _unlearning: Unlearning | None = None
+    classes_: Annotated[Array, Labels("classes", distinct=True)]
+    dual_coef_: Annotated[Array, Floats(1, "support")]
+    intercept_: Annotated[Array, Floats(1)]
+    cost_: Annotated[float, Number(least=0.0)]
+    # this and the next are those of the state, None in a model without its rows
+    _machine: Annotated[ExactMachine | None, Optional(IsA(ExactMachine))] = None
+    _held: Annotated[Block | None, Optional(IsA(Block))] = None
+    _fixed: Annotated[dict[str, Any], Sometimes(IsA(dict))]
+    _next_id: Annotated[int, Sometimes(Integer())]
+    _forgotten: Annotated[tuple[int, ...], Sometimes(Each(Integer()))]
+    _flipped: Annotated[bool, Flag()]
+    # this and the next are stored in a model without its rows
+    _gap: Annotated[float | None, Optional(Number(least=0.0))] = None
+    _unlearning: Annotated[Unlearning | None, Optional(IsA(Unlearning))] = None
 
     tol = EXACT_TOL  # kernels are computed in double precision
     _constraints: ClassVar[dict[str, Constraint]] = {
@@ -623,5 +568,18 @@ class IncrementalODMClassifier(KernelMachine, ClassifierMixin, Described, Storab
         tags.classifier_tags.multi_class = False
         return tags
 
-    def _check_state(self) -> None:
-        check_incremental(self)
+    def check_relations(self) -> None:
+        super().check_relations()
+        expect(self.kernel != "precomputed", "there is no such kernel")
+        machine, held = self._machine, self._held
+        if machine is None or held is None:
+            expect(self._gap is not None, "a machine is missing")
+            return
+        expect(len(self.classes_) in (1, 2), "there are more than two classes")
+        expect(self._gap is None and self._unlearning is None, "a machine comes with a certificate")
+        Rows(len(machine), self.n_features_in_).check("rows", held.X, {})
+        expect(held.y is not None and held.indices is not None, "rows have no labels or no ids")
+        expect(np.array_equal(held.y, machine.rows.sign), "rows have other labels than the machine")
+        ids = held.row_ids()
+        expect(len(np.unique(ids)) == len(ids) and ids.max(initial=-1) < self._next_id, "ids are not unique")
+        expect(machine.rows.mu == self.mu and machine.rows.theta == self.theta, "the machine has another band")

@@ -25,7 +25,7 @@ _BINS = 60
 _GRID = 150  # points on each side of the map of two columns
 _MAX_POINTS = 3000  # rows drawn on it
 _FOOTER = (
-    "<code>labels.parquet</code> holds the {} of each row, <code>model.skops</code> predicts those of others, "
+    "<code>labels.parquet</code> holds the {} of each row, <code>model.tithe</code> predicts those of others, "
     "<code>results.json</code> holds these numbers."
 )
 

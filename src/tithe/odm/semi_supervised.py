@@ -6,33 +6,21 @@ import numbers
 import warnings
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
 from sklearn.utils.validation import column_or_1d
 
-from tithe.certify.certificate import Certificate
 from tithe.core.contracts import Source
 from tithe.core.data import Array, Block
 from tithe.core.parallel import single_blas_thread
 from tithe.core.params import Boolean, Constraint, OneOf, Option, RealNumber, check_params
 from tithe.core.seeding import as_seed, rng_for
-from tithe.core.state_checks import (
-    Check,
-    Each,
-    Flag,
-    Instance,
-    Integers,
-    Labels,
-    Number,
-    Optional,
-    check_fields,
-    expect,
-)
+from tithe.core.state_checks import Each, Flag, Instance, Integers, Labels, Number, Optional, expect
 from tithe.fit.bases import ClassifierMixin
 from tithe.fit.collections import lazy_on_collections
-from tithe.fit.fitted import COLUMNS, OPTIONAL_COLUMNS, check_classes, check_schema
 from tithe.fit.labels import encoded_classes
+from tithe.fit.stored import ClassLabels
 from tithe.odm.base import row_costs
 from tithe.odm.classifier import ODMClassifier
 from tithe.odm.linear_classifier import LinearODMClassifier
@@ -143,17 +131,16 @@ class SemiSupervisedODMClassifier(ClassifierMixin, UnknownLabels):
     True
     """
 
-    classes_: Array
-    transduction_: Array
-    sample_indices_: Array
-    uses_unlabeled_: bool
-    left_out_errors_: tuple[float, float] | None
-    objective_: float | None
-    relaxed_bound_: float | None
-    certificate_: Certificate | None
-    n_features_in_: int
-    feature_names_in_: Array
-    _columns: Array  # the rows that the machine was fitted to
+    machine_: Annotated[ODMClassifier | LinearODMClassifier | None, Instance(ODMClassifier, LinearODMClassifier)]
+    classes_: Annotated[Array, ClassLabels()]
+    transduction_: Annotated[Array, Labels("rows")]
+    sample_indices_: Annotated[Array, Integers("searched", least=0)]
+    uses_unlabeled_: Annotated[bool, Flag()]
+    left_out_errors_: Annotated[tuple[float, float] | None, Optional(Each(Number(least=0.0, most=1.0), length=2))]
+    objective_: Annotated[float | None, Optional(Number(least=0.0))]
+    relaxed_bound_: Annotated[float | None, Optional(Number(least=0.0))]
+    # the rows that the machine was fitted to
+    _columns: Annotated[Array, Integers("columns", least=0)]
 
     _constraints: ClassVar[dict[str, Constraint]] = {
         "lam_unlabeled": RealNumber(least=0.0),
@@ -364,35 +351,16 @@ class SemiSupervisedODMClassifier(ClassifierMixin, UnknownLabels):
             "support_vectors": len(self.machine_.support_) if isinstance(self.machine_, ODMClassifier) else 0,
         }
 
-    def _check_state(self) -> None:
-        values = self.__dict__
-        if "machine_" not in values:
-            expect("classes_" not in values, "classes have no machine")
-            return
-        sizes = check_fields(self, COLUMNS, optional=OPTIONAL_COLUMNS, sizes=check_classes(self))
-        check_schema(values, sizes["d"])
-        sizes = check_fields(self, _STATE, sizes=sizes)
-        assert self.machine_ is not None
-        expect(self.sample_indices_.max(initial=0) < sizes["rows"], "rows are out of range")
-        expect(np.array_equal(self.machine_.classes_, self.classes_), "a machine has other classes")
+    def check_relations(self) -> None:
+        machine = self.machine_
+        assert machine is not None
+        expect(self.sample_indices_.max(initial=0) < len(self.transduction_), "rows are out of range")
+        expect(np.array_equal(machine.classes_, self.classes_), "a machine has other classes")
         if self.kernel == "precomputed":
-            expect(len(self._columns) == self.machine_.n_features_in_, "a machine has other columns")
-            expect(self._columns.max(initial=0) < sizes["d"], "columns are out of range")
+            expect(len(self._columns) == machine.n_features_in_, "a machine has other columns")
+            expect(self._columns.max(initial=0) < self.n_features_in_, "columns are out of range")
         else:
-            expect(self.machine_.n_features_in_ == sizes["d"], "a machine has other columns")
-
-
-_STATE: dict[str, Check] = {
-    "machine_": Instance(ODMClassifier, LinearODMClassifier),
-    "transduction_": Labels("rows"),
-    "sample_indices_": Integers("searched", least=0),
-    "_columns": Integers("columns", least=0),
-    "uses_unlabeled_": Flag(),
-    "left_out_errors_": Optional(Each(Number(least=0.0, most=1.0), length=2)),
-    "objective_": Optional(Number(least=0.0)),
-    "relaxed_bound_": Optional(Number(least=0.0)),
-    "certificate_": Optional(Instance(Certificate)),
-}
+            expect(machine.n_features_in_ == self.n_features_in_, "a machine has other columns")
 
 
 # -- the search ---------------------------------------------------------------------------------

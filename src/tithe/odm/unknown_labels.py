@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from sklearn.metrics.pairwise import euclidean_distances
@@ -14,7 +14,8 @@ from tithe.clustering.objective import KMeansObjective
 from tithe.core.contracts import Source
 from tithe.core.data import Array, Block, concat
 from tithe.core.params import CORESET_SIZE, Boolean, Constraint, Function, Instance, OneOf, RealNumber, resolve_size
-from tithe.core.state_checks import Storable
+from tithe.core.state_checks import Instance as IsA
+from tithe.core.state_checks import Optional
 from tithe.fit.base import check_no_extra_arrays, note_columns
 from tithe.fit.bases import BaseEstimator
 from tithe.fit.collections import lazy_on_collections
@@ -22,7 +23,6 @@ from tithe.fit.results import Described
 from tithe.fit.tables import checked_block
 from tithe.odm.base import KernelRows
 from tithe.odm.classifier import ODMClassifier
-from tithe.odm.linear_classifier import LinearODMClassifier
 from tithe.odm.objective import MarginObjective
 from tithe.odm.solvers.kernel_matrix import KERNELS, KERNELS_WITH_GAMMA, checked_matrix, training_kernel, whole_matrix
 from tithe.odm.solvers.label_machines import landmark_features
@@ -48,7 +48,7 @@ class FoundLabels:
     relaxed: float | None = None
 
 
-class UnknownLabels(KernelRows, Described, Storable, BaseEstimator):
+class UnknownLabels(KernelRows, Described, BaseEstimator):
     """The base of estimators that search for labels of the rows, and fit a machine to those that they find."""
 
     lam: float
@@ -65,7 +65,8 @@ class UnknownLabels(KernelRows, Described, Storable, BaseEstimator):
     coreset_size: int | float
     search: LabelSearch | None
     random_state: Any
-    machine_: ODMClassifier | LinearODMClassifier | None
+    machine_: Any
+    certificate_: Annotated[Certificate | None, Optional(IsA(Certificate))] = None
 
     _shared_constraints: ClassVar[dict[str, Constraint]] = {
         **{name: MarginObjective.constraints[name] for name in ("lam", "mu", "theta")},

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
-from tithe.core.state_checks import Each, Integer, Number, Storable, check_fields
+from tithe.core.state_checks import Each, Integer, Number, Storable
 
 _MAX_IDS = 10  # ids that a sentence names
 
@@ -39,10 +40,10 @@ class Unlearning(Storable):
     True
     """
 
-    row_ids: tuple[int, ...]
+    row_ids: Annotated[tuple[int, ...], Each(Integer(), least=1)]
     n_rows: int
-    gap: float
-    tolerance: float
+    gap: Annotated[float, Number(least=0.0)]
+    tolerance: Annotated[float, Number(least=0.0)]
     for_all_rows: bool
 
     def __str__(self) -> str:
@@ -63,7 +64,3 @@ class Unlearning(Storable):
             "the first batch stays as it was: the width of the kernel unless it was given as a number, the cost of a "
             "row, and how columns became numbers. Files and copies made earlier are not covered: delete them."
         )
-
-    def _check_state(self) -> None:
-        positive = Number(least=0.0)
-        check_fields(self, {"row_ids": Each(Integer(), least=1), "gap": positive, "tolerance": positive})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Annotated, Any, Self
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from tithe.clustering.scale import Scale, check_levels, measure_scale
 from tithe.core.data import Array, Block
 from tithe.core.seeding import rng_for
 from tithe.core.state_checks import (
+    AnyFloats,
     Anything,
     Each,
     Floats,
@@ -24,9 +25,11 @@ from tithe.core.state_checks import (
     Optional,
     Parts,
     Storable,
+    StoredState,
     Text,
     check_fields,
     expect,
+    restore,
 )
 from tithe.online.kernels import (
     ETA,
@@ -83,35 +86,28 @@ def stale_rows(block: Block, centers: Array, n_rows: int, half_life: float) -> A
     return ended[labels]
 
 
-class History(Storable):
+class History(StoredState):
     """Number of centres, loss and acceptance of each row; from 65,536 rows on, of each 2, 4, 8, ... rows together.
 
     An entry of several rows has the number of centres and the cumulative loss at the last row, and means of the rest.
     """
 
-    def __init__(self) -> None:
-        self.stride = 1
-        self.n_rows = self.n_entries = 0
-        self.total = 0.0  # loss so far
-        self.entries = np.zeros((4, 64))  # centres, loss, cumulative loss, acceptance
-        self.waiting = np.empty((4, 0))  # rows of an entry that is not complete yet
+    stride: Annotated[int, Integer(least=1, most=2**50)]
+    n_rows: Annotated[int, Integer()]
+    n_entries: Annotated[int, Integer(most=MAX_ENTRIES - 1)]
+    total: Annotated[float, Number(least=0.0)]  # loss so far
+    entries: Annotated[Array, Floats(4, "room", any_value=True)]  # centres, loss, cumulative loss, acceptance
+    waiting: Annotated[Array, Floats(4, "waiting")]  # rows of an entry that is not complete yet
 
-    def _check_state(self) -> None:
-        sizes = check_fields(
-            self,
-            {
-                "stride": Integer(least=1, most=2**50),
-                "n_rows": Integer(),
-                "n_entries": Integer(most=MAX_ENTRIES - 1),
-                "total": Number(least=0.0),
-                "entries": Floats(4, "room", any_value=True),
-                "waiting": Floats(4, "waiting"),
-            },
-        )
-        room = sizes["room"]
+    def __init__(self) -> None:
+        self.stride, self.n_rows, self.n_entries, self.total = 1, 0, 0, 0.0
+        self.entries, self.waiting = np.zeros((4, 64)), np.empty((4, 0))
+
+    def check_relations(self) -> None:
+        room, n_waiting = self.entries.shape[1], self.waiting.shape[1]
         expect(1 <= room <= 2 * MAX_ENTRIES and self.n_entries <= room, "a history is longer than its memory")
-        whole = self.stride & (self.stride - 1) == 0 and sizes["waiting"] < self.stride
-        expect(whole and self.n_rows == self.n_entries * self.stride + sizes["waiting"], "a history has lost rows")
+        whole = self.stride & (self.stride - 1) == 0 and n_waiting < self.stride
+        expect(whole and self.n_rows == self.n_entries * self.stride + n_waiting, "a history has lost rows")
         expect(np.isfinite(self.entries[:, : self.n_entries]).all(), "a history holds values that are not finite")
 
     def add(self, n_centers: Array, losses: Array, acceptance: Array) -> None:
@@ -267,28 +263,7 @@ _OPTIONS = {
     "radius": Anything(),
     "beyond_radius": Text(("restart", "error")),
 }
-_STATE = {
-    "seed": Integer(least=0, most=2**64),
-    "dice": Integer(least=0),
-    "past": Instance(Past),
-    "history": Instance(History),
-    "restarts": Each(Parts(Integer(), Number(least=0.0))),
-    "n_rows": Integer(),
-    "next_survey": Integer(least=1),
-    "centers": Floats("p", "d"),
-    "state": Integers(3, least=0),
-    "clock": Floats(2, least=0.0),
-    "scale": Optional(Instance(Scale)),
-    "draws": Parts(
-        Floats("a", "d"), Floats("a", least=1e-300), Floats("a"), Integer(), Integers(("p", 1), "p", least=-1)
-    ),
-    "jumps": Floats(("p", 1), 3),
-    "jump_ratios": Floats(("p", 1), 3),
-    "radius": Number(least=0.0),
-    "prior": Floats(3),
-    "schedule": Floats(7, finite=False),
-    "decay": Number(least=0.0, most=1.0),
-}
+_DRAWS = Parts(Floats("a", "d"), Floats("a", least=1e-300), Floats("a"), Integer(), Integers(("p", 1), "p", least=-1))
 
 
 def _decay(options: dict[str, Any]) -> float:
@@ -306,11 +281,27 @@ class Chain(Storable):
     n_features, seed : int
     """
 
+    options: Annotated[dict[str, Any], Instance(dict)]
+    seed: Annotated[int, Integer(least=0, most=2**64)]
+    dice: Annotated[int, Integer(least=0)]
+    past: Annotated[Past, Instance(Past)]
+    history: Annotated[History, Instance(History)]
+    restarts: Annotated[list[tuple[int, float]], Each(Parts(Integer(), Number(least=0.0)))]
+    n_rows: Annotated[int, Integer()]
+    next_survey: Annotated[int, Integer(least=1)]
+    centers: Annotated[Array, Floats("p", "d")]
+    state: Annotated[Array, Integers(3, least=0)]
+    clock: Annotated[Array, Floats(2, least=0.0)]
+    scale: Annotated[Scale | None, Optional(Instance(Scale))]
+    draws: Annotated[tuple[Array, Array, Array, int, Array], _DRAWS]
+    means: Annotated[Array, AnyFloats()]
+    stamps: Annotated[Array, Integers("stamps", least=-1)]
+    radius: Annotated[float, Number(least=0.0)]
+
     def __init__(self, options: dict[str, Any], n_features: int, seed: int) -> None:
         p = int(options["max_clusters"])
         self.options, self.seed = options, seed
         self.dice = int(rng_for(seed, "chain").integers(2**62))
-        self.decay = _decay(options)
         self.past = Past(
             n_features,
             p,
@@ -319,42 +310,57 @@ class Chain(Storable):
             seed=int(rng_for(seed, "summary").integers(2**62)),
         )
         self.history = History()
-        self.restarts: list[tuple[int, float]] = []
+        self.restarts = []
         self.n_rows, self.next_survey = 0, 1
         self.centers = np.zeros((p, n_features))
         self.state = np.array([0, 1, 0])
         self.clock = np.zeros(2)
-        self.scale: Scale | None = None
+        self.scale = None
         self.draws = np.zeros((0, n_features)), np.zeros(0), np.zeros(0), 0, np.full((p + 1, p), -1)
         swaps = options["kernel"] != "birth_death"  # only these kernels need k-means solutions
         self.means = np.zeros((p + 1, p, n_features) if swaps else (0, 0, n_features))
         self.stamps = np.full(len(self.means), -1)
-        self.jumps, self.jump_ratios = jump_table(p)
         self.radius = 0.0
-        self.prior, self.schedule = np.array([0.0, 0.0, TINY]), np.zeros(7)
+        self._derive(p)
         if options["radius"] != "auto":
             self._set_radius(float(options["radius"]))
             self._start()
 
-    def _check_state(self) -> None:
-        check_fields(self.options, _OPTIONS)
-        p = int(self.options["max_clusters"])
-        sizes = check_fields(self, _STATE, sizes={"p": p})
-        d, k, n = sizes["d"], int(self.state[K]), int(self.state[N])
+    @classmethod
+    def from_record(cls, record: dict[str, Any]) -> Self:
+        options = record.get("options")
+        expect(isinstance(options, dict), "a chain has no options")
+        check_fields(options, _OPTIONS)
+        p = int(options["max_clusters"])
+        check_fields(record, cls.stored_checks(), sizes={"p": p}, who=cls.__name__)
+        chain = restore(cls.__new__(cls), record)
+        expect(chain.radius == 0.0 or TINY <= chain.radius <= 4.0 / TINY, "a radius is out of range")
+        chain._derive(p)
+        chain.check_relations()
+        return chain
+
+    def _derive(self, p: int) -> None:
+        """Set what follows from options, radius and scale."""
+        self.decay = _decay(self.options)
+        self.jumps, self.jump_ratios = jump_table(p)
+        self.prior, self.schedule = np.array([0.0, 0.0, TINY]), np.zeros(7)
+        if self.radius > 0.0:
+            self._set_radius(self.radius)
+
+    def check_relations(self) -> None:
+        (p, d), k, n = self.centers.shape, int(self.state[K]), int(self.state[N])
         expect(self.options["kernel"] != "symmetric" or p <= LARGEST, "there are too many clusters for this kernel")
         expect(1 <= k <= p and 0 <= self.state[NEWEST] < LATEST, "counters are out of range")
-        expect(self.radius == 0.0 or TINY <= self.radius <= 4.0 / TINY, "a radius is out of range")
         past = self.past
         expect(len(past.rows) == d and past.summary_size == self.options["summary_size"], "a past has other rows")
         past.check_held(n, k, self.n_rows)
         expect(self.history.n_rows == self.n_rows, "a history has other rows")
-        self._check_draws(sizes)
+        self._check_draws()
         swaps = self.options["kernel"] != "birth_death"
         Floats(*((p + 1, p, d) if swaps else (0, 0, d))).check("means", self.means, {})
         Integers(len(self.means), least=-1).check("stamps", self.stamps, {})
-        self._check_derived()
 
-    def _check_draws(self, sizes: dict[str, int]) -> None:
+    def _check_draws(self) -> None:
         scale, (anchors, _, _, n_cut, levels) = self.scale, self.draws
         old = max(0, len(anchors) - LATEST)
         expect(len(anchors) == 0 or len(anchors) > LATEST, "anchors are missing")
@@ -362,25 +368,8 @@ class Chain(Storable):
         check_levels(levels)
         expect(len(anchors) > 0 or levels.max() < 0, "levels have no anchors")
         if scale is not None:
-            same = scale.anchors.shape[1] == sizes["d"] and scale.levels.shape[1] == sizes["p"]
+            same = (scale.levels.shape[1], scale.anchors.shape[1]) == self.centers.shape
             expect(same, "a scale has other rows")
-
-    def _check_derived(self) -> None:
-        """Check attributes that follow from others."""
-        jumps, ratios = jump_table(len(self.centers))
-        expect(
-            np.array_equal(self.jumps, jumps) and np.array_equal(self.jump_ratios, ratios), "moves are not those of k"
-        )
-        expect(np.isclose(self.decay, _decay(self.options), rtol=1e-12), "a decay is not that of the half-life")
-        prior, schedule = self.prior, self.schedule
-        blank = np.array([0.0, 0.0, TINY]), np.zeros(7)
-        if self.radius > 0.0:
-            self._set_radius(self.radius)
-        else:
-            self.prior, self.schedule = blank
-        same = np.allclose(prior, self.prior, rtol=1e-9) and np.allclose(schedule, self.schedule, rtol=1e-9)
-        self.prior, self.schedule = prior, schedule
-        expect(same, "temperatures do not follow from the rows")
 
     @property
     def forgets(self) -> bool:
@@ -548,11 +537,11 @@ class Chain(Storable):
 class FinishedChain(Storable):
     """What is left of a `Chain` when its rows are not saved: enough to predict, but not to take more rows."""
 
-    centers: Array
+    centers: Annotated[Array, Floats("k", "d", empty=False)]
     history: History
     restarts: list[tuple[int, float]]
-    n_rows: int
-    radius: float
+    n_rows: Annotated[int, Integer(least=1)]
+    radius: Annotated[float, Number(least=0.0)]
 
     @classmethod
     def of(cls, chain: Chain) -> FinishedChain:
@@ -568,8 +557,3 @@ class FinishedChain(Storable):
     def current(self) -> Array:
         """The centres: (k, d)."""
         return self.centers.copy()
-
-    def _check_state(self) -> None:
-        table = {"centers": Floats("k", "d"), "n_rows": Integer(least=1), "radius": Number(least=0.0)}
-        sizes = check_fields(self, table)
-        expect(sizes["k"] > 0, "there are no centres")

@@ -46,7 +46,7 @@ def online(
 
     STREAM is - for standard input, or files, read in their order. On a terminal the number of clusters, the loss and
     the speed are shown as they change. The stream may end, or be stopped with Ctrl-C, at any time: the folder
-    OUTPUT gets model.skops, report.html and results.json of the rows so far, and --resume goes on from there. The same
+    OUTPUT gets model.tithe, report.html and results.json of the rows so far, and --resume goes on from there. The same
     happens if a row of standard input cannot be read. If a file has an error, nothing is written.
 
     \b
@@ -116,7 +116,7 @@ def cluster(arguments: tuple[str, ...]) -> None:
 def _new_model(output: str, options: dict[str, Any]) -> Any:
     from tithe.online.paco import PACO
 
-    if (Path(output) / "model.skops").exists():
+    if (Path(output) / "model.tithe").exists():
         raise ValueError(f"{output!r} holds a model already: go on with it (--resume), or name another folder.")
     others = {name: value for name, value in options.items() if name not in ("many_centers", "seed")}
     scale = "centers" if options["many_centers"] else "clusters"
@@ -128,7 +128,7 @@ def _resumed(output: str, options: dict[str, Any]) -> Any:
     from tithe.online.paco import PACO
     from tithe.storage.models import load_model
 
-    model = load_model(Path(output) / "model.skops")
+    model = load_model(Path(output) / "model.tithe")
     if not isinstance(model, PACO):
         raise ValueError(f"The model in {output!r} is no online clustering.")
     held = {**model.get_params(), "many_centers": model.scale == "centers", "seed": model.random_state}

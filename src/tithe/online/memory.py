@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
 from tithe.clustering.objective import KMeansObjective, check_centers
 from tithe.core.contracts import SensitivityObjective
 from tithe.core.data import Array, Block, Coreset, Moments, Survey
-from tithe.core.state_checks import Floats, Instance, Integer, Integers, Optional, Storable, check_fields, expect
+from tithe.core.state_checks import Floats, Instance, Integer, Integers, Optional, StoredState, expect
 from tithe.online.kernels import N, look_at_all
 from tithe.reduce.draws import MeanPilotObjective
 from tithe.reduce.stream import CoresetStream, StreamState
@@ -56,7 +56,7 @@ class QuasiPosteriorObjective(SensitivityObjective, MeanPilotObjective):
     def check_pilot(self, pilot: Array, totals: Array | None, block: Block) -> None:
         check_centers(pilot, totals, block.n_features - N_ATTRIBUTES)
 
-    def _check_state(self) -> None:
+    def check_relations(self) -> None:
         self._kmeans  # noqa: B018 - checks the number of clusters
 
     def sensitivity(self, block: Block, survey: Survey) -> Array:
@@ -91,7 +91,7 @@ def _points(block: Block) -> Block:
     return replace(block, X=np.ascontiguousarray(block.X[:, :-N_ATTRIBUTES]), mean=None)
 
 
-class Past(Storable):
+class Past(StoredState):
     """Weighted rows with the loss of their prediction, their curb, and their nearest and second nearest centre.
 
     Up to ``summary_size`` rows are held unchanged. With one more row they become a leaf of a `CoresetStream`, and a
@@ -108,11 +108,21 @@ class Past(Storable):
         For the draws of the stream.
     """
 
+    summary_size: Annotated[int | None, Optional(Integer(least=2))]
+    stream: Annotated[CoresetStream | None, Optional(Instance(CoresetStream))]
+    old_ids: Annotated[Array, Integers("old", least=0)]  # of the rows of the summary
+    old_weights: Annotated[Array, Floats("old", least=0.0, most=_MAX_WEIGHT)]  # when the summary was made
+    n_handed: Annotated[int, Integer()]  # rows that were passed to the summary
+    rows: Annotated[Array, Floats("d", "room", least=-_MAX_VALUE, most=_MAX_VALUE)]
+    # weight, predicted, curb, nearest, second nearest
+    columns: Annotated[Array, Floats(5, "room", any_value=True)]
+    labels: Annotated[Array, Integers(2, "room", dtypes=("int32",))]
+
     def __init__(
         self, n_features: int, max_clusters: int, *, summary_size: int | None, half_life: float | None, seed: int
     ) -> None:
         self.summary_size = summary_size
-        self.stream: CoresetStream | None = None
+        self.stream = None
         if summary_size is not None:
             self.stream = CoresetStream(
                 QuasiPosteriorObjective(n_clusters=max_clusters),
@@ -121,28 +131,15 @@ class Past(Storable):
                 half_life=half_life,
                 random_state=seed,
             )
-        self.old_ids = np.empty(0, np.int64)  # of the rows of the summary
-        self.old_weights = np.empty(0)  # their weights when the summary was made
-        self.n_handed = 0  # rows that were passed to the summary
+        self.old_ids = np.empty(0, np.int64)
+        self.old_weights = np.empty(0)
+        self.n_handed = 0
         self.rows = np.empty((n_features, 0))
-        self.columns = np.empty((5, 0))  # weight, predicted, curb, nearest, second nearest
+        self.columns = np.empty((5, 0))
         self.labels = np.empty((2, 0), np.int32)
 
-    def _check_state(self) -> None:
-        check_fields(
-            self,
-            {
-                "summary_size": Optional(Integer(least=2)),
-                "stream": Optional(Instance(CoresetStream)),
-                "n_handed": Integer(),
-                "rows": Floats("d", "room", least=-_MAX_VALUE, most=_MAX_VALUE),
-                "columns": Floats(5, "room", any_value=True),
-                "labels": Integers(2, "room", dtypes=("int32",)),
-            },
-        )
-        sizes: dict[str, int] = {}
-        Integers("old", least=0, below=max(1, self.n_handed)).check("old_ids", self.old_ids, sizes)
-        Floats("old", least=0.0, most=_MAX_WEIGHT).check("old_weights", self.old_weights, sizes)
+    def check_relations(self) -> None:
+        expect(self.old_ids.max(initial=-1) < self.n_handed, "a summary has rows that were not passed to it")
         expect(len(self.rows) > 0, "rows have no columns")
         stream = self.stream
         expect((stream is None) == (self.summary_size is None), "a summary is missing, or there should be none")

@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from typing import Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Self
 from uuid import uuid4
 
 import numpy as np
@@ -20,17 +20,7 @@ from tithe.core.data import Array, Block
 from tithe.core.errors import FileFormatError, RowsNotSavedError
 from tithe.core.params import Constraint, OneOf, RealNumber, WholeNumber, check_params
 from tithe.core.seeding import as_seed
-from tithe.core.state_checks import (
-    Anything,
-    Each,
-    Instance,
-    Integer,
-    Integers,
-    Labels,
-    Storable,
-    check_fields,
-    expect,
-)
+from tithe.core.state_checks import Anything, Each, Instance, Integers, Optional, Sometimes, expect
 from tithe.fit.bases import BaseEstimator, ClusterMixin
 from tithe.fit.collections import lazy_on_collections
 from tithe.fit.results import Described, named_values
@@ -38,7 +28,6 @@ from tithe.fit.tables import checked_block
 from tithe.online.chain import KERNELS, PRESETS, SCALES, TINY, Chain, FinishedChain, inverse_temperature
 from tithe.online.kernels import LARGEST, SLACK
 from tithe.rows.arrays import is_frame
-from tithe.rows.schema import TableSchema
 from tithe.storage.checkpoint import State, clean_state, load_state, save_state
 
 
@@ -93,7 +82,7 @@ def in_order(names: Iterable[Any]) -> list[Any]:
     return sorted(names, key=lambda name: (type(name).__name__, name if isinstance(name, (int, str)) else repr(name)))
 
 
-class PACO(ClusterMixin, Described, Storable, BaseEstimator):
+class PACO(ClusterMixin, Described, BaseEstimator):
     """PAC-Bayesian online clustering: each row is predicted by the nearest of k centres before it is seen.
 
     After t rows x_1 .. x_t the centres c = (c_1 .. c_k) that predict the next one are a draw, by a reversible-jump
@@ -242,12 +231,12 @@ class PACO(ClusterMixin, Described, Storable, BaseEstimator):
         self.summary_size = summary_size
         self.random_state = random_state
 
-    labels_: Array
-    _chain: Chain | FinishedChain | None = None  # None before the first row
-    _names: list[Any] | None = None  # of the features, once a row came as a dict
+    labels_: Annotated[Array, Sometimes(Integers("n", dtypes=("int32",), least=0))]
+    # None before the first row
+    _chain: Annotated[Chain | FinishedChain | None, Optional(Instance(Chain, FinishedChain))] = None
+    # of the features, once a row came as a dict
+    _names: Annotated[list[Any] | None, Optional(Each(Anything(), length="d"))] = None
     _home: tuple[str | None, str] | None = None  # the folder and the id of the last checkpoint
-    n_features_in_: int
-    feature_names_in_: Array
 
     # -- rows in -------------------------------------------------------------------------------
 
@@ -504,17 +493,9 @@ class PACO(ClusterMixin, Described, Storable, BaseEstimator):
         slim._chain = FinishedChain.of(self._chain)
         return slim
 
-    def _check_state(self) -> None:
-        if self._chain is None:
-            return
-        check_fields(self, {"_chain": Instance(Chain, FinishedChain)})
-        sizes = {"d": self._chain.centers.shape[1]}
-        table = {"n_features_in_": Integer(least=1, size="d"), "labels_": Integers("n", dtypes=("int32",), least=0)}
-        check_fields(self, table, optional=("labels_",), sizes=sizes)
-        names = {"feature_names_in_": Labels("d"), "_names": Each(Anything(), length="d")}
-        names["schema_"] = Instance(TableSchema)
-        check_fields(self, names, optional=names, sizes=sizes)
-        expect(self._home is None, "a model says where it is kept")
+    def check_relations(self) -> None:
+        chain = self._chain
+        expect(chain is not None and chain.centers.shape[1] == self.n_features_in_, "a chain has other columns")
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         register_with_river(type(self))

@@ -62,7 +62,7 @@ def online_run(model: PACO, **facts: Any) -> Run:
         },
         figures=_figures(history, best),
         notes={_REGRET: _REGRET_NOTE},
-        footer="<code>model.skops</code> can be resumed, <code>results.json</code> holds these numbers.",
+        footer="<code>model.tithe</code> can be resumed, <code>results.json</code> holds these numbers.",
         model_file=model_bytes(model, rows=True),  # --resume goes on from it
         without_table=("centers",),
         last=MODEL,  # a run that was killed before it was there can be started again

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
 from scipy import sparse
@@ -14,7 +14,7 @@ from tithe.core.contracts import Construction, Objective, ObjectiveT, SampledObj
 from tithe.core.data import Array, Block, Evaluation, Rng, Scores, Survey
 from tithe.core.labels import count_codes
 from tithe.core.parallel import limit_threads, over_parts
-from tithe.core.state_checks import Floats, Storable, check_fields, expect
+from tithe.core.state_checks import AnyFloats, Floats, Optional, Storable, expect
 from tithe.reduce.kernels import draw, draw_in_classes, sample_rows
 
 MIN_DRAWS_OF_A_CLASS = 10  # even if the scores of its rows are small
@@ -237,15 +237,15 @@ class Leverages(Storable):
     mean @ factor. Or ``factor`` is (d,), the inverse diagonal, and x is not centred.
     """
 
-    factor: Array
-    offset: Array | None = None
+    factor: Annotated[Array, AnyFloats(most=2)]
+    offset: Annotated[Array | None, Optional(Floats("q"))] = None
 
-    def _check_state(self) -> None:
-        expect(isinstance(self.factor, np.ndarray) and self.factor.ndim in (1, 2), "leverages have no factor")
+    def check_relations(self) -> None:
         if self.factor.ndim == 1:
-            check_fields(self, {"factor": Floats("d", least=0.0)})
+            expect(self.offset is None and self.factor.min(initial=0.0) >= 0.0, "leverages have no factor")
         else:
-            check_fields(self, {"factor": Floats("d", "q", contiguous=False), "offset": Floats("q")})
+            same = self.offset is not None and self.factor.shape[1:] == self.offset.shape
+            expect(same, "leverages have another offset")
 
     @classmethod
     def of(cls, block: Block, rng: Rng) -> Self:

@@ -12,7 +12,7 @@ from tithe.core.contracts import SensitivityObjective
 from tithe.core.data import Array, Block, Moments, Scores, Survey
 from tithe.core.params import Constraint, WholeNumber, check_params
 from tithe.core.parts import column_means, column_sums
-from tithe.core.state_checks import Floats, Integer, Optional, check_fields, expect
+from tithe.core.state_checks import Floats, Optional, expect
 from tithe.reduce.draws import MeanPilotObjective
 from tithe.reduce.kernels import sample_rows
 
@@ -108,9 +108,6 @@ class GenericObjective(SensitivityObjective, MeanPilotObjective):
         columns = 2 if d > _MAX_MOMENT_COLUMNS else 2 + 2 * d + (2 + d if self._has_target(block) else 0)
         Optional(Floats(max(1, self.n_classes), columns)).check("totals", totals, {})
         self._classes(block)
-
-    def _check_state(self) -> None:
-        check_fields(self, {"n_classes": Integer(most=2**31)})
 
     def sensitivity(self, block: Block, survey: Survey) -> Scores:
         count, cost = survey.totals[:, 0], survey.totals[:, 1].sum()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABCMeta
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from tithe.core.contracts import Construction, Objective, SampledObjective
 from tithe.core.data import Array, Block, Coreset, Survey, concat
 from tithe.core.registry import make, resolve
 from tithe.core.seeding import rng_for
-from tithe.core.state_checks import Integer, Number, Optional, Storable, check_fields, expect
+from tithe.core.state_checks import Integer, Number, Optional, Storable, expect
 from tithe.reduce.calibration import calibrated
 from tithe.reduce.draws import InfluenceObjective
 
@@ -99,18 +99,14 @@ class Plan(Storable):
 
     objective: Objective
     construction: Construction[Any]
-    size: int
+    size: Annotated[int, Integer(least=1)]
     calibrate: bool
-    seed: int
-    half_life: float | None = None
+    seed: Annotated[int, Integer(most=2**64)]
+    half_life: Annotated[float | None, Optional(Number(least=_TINY))] = None
     auto: bool = False
-    node_size: int | None = None
+    node_size: Annotated[int | None, Optional(Integer(least=1))] = None
 
-    def _check_state(self) -> None:
-        seed, half_life = Integer(most=2**64), Optional(Number(least=_TINY))
-        table = {"size": Integer(least=1), "seed": seed, "half_life": half_life}
-        # files of earlier versions have no node_size: their trees go on with nodes of ``size`` rows
-        check_fields(self, {**table, "node_size": Optional(Integer(least=1))}, optional=("node_size",))
+    def check_relations(self) -> None:
         expect(self.n_kept >= self.size, "nodes of a tree are smaller than its coreset")
         check_together(self.objective, self.construction, calibrate=self.calibrate)
 
@@ -240,10 +236,9 @@ class Reducer(Storable):
     construction: Construction[Any]
     totals: bool
     pilot: Array | None
-    rows_per_coefficient: float | None = None
+    rows_per_coefficient: Annotated[float | None, Optional(Number(least=0.0))] = None
 
-    def _check_state(self) -> None:
-        check_fields(self, {"rows_per_coefficient": Optional(Number(least=0.0))})
+    def check_relations(self) -> None:
         check_together(self.objective, self.construction, calibrate=self.totals)
         compared = [] if self.rows_per_coefficient is None else [resolve("construction", "uniform")]
         planned = [type(self.plan.construction), *compared]

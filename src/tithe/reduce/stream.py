@@ -6,7 +6,7 @@ import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Self
+from typing import Annotated, Any, Self
 from uuid import uuid4
 
 import numpy as np
@@ -14,11 +14,10 @@ import numpy as np
 from tithe.core.contracts import Construction, Objective
 from tithe.core.data import Array, Block, Coreset, html_facts
 from tithe.core.errors import FileFormatError, NoRowsError
-from tithe.core.loaded import check_loaded
 from tithe.core.parallel import single_blas_thread
 from tithe.core.params import OneOf, RealNumber, WholeNumber, check_value, resolve_size
 from tithe.core.seeding import as_seed
-from tithe.core.state_checks import LARGEST, Instance, Integer, Optional, Storable, check_fields, expect
+from tithe.core.state_checks import LARGEST, Instance, Integer, Optional, Storable, StoredState, checked, expect
 from tithe.core.tree import Merge, Tree
 from tithe.reduce.plan import Plan, Reducer, leaf_rows_for, node_rows_for
 from tithe.rows.batches import LeafBuffer, difference, is_like
@@ -56,7 +55,7 @@ class StreamState(Storable):
 
     plan: Plan
     rows: LeafBuffer
-    window: int | None = None
+    window: Annotated[int | None, Optional(Integer(least=1))] = None
     tree: Tree = field(default_factory=Tree)
     reducer: Reducer | None = None
     pilot_leaf: int | None = None
@@ -89,8 +88,7 @@ class StreamState(Storable):
         tree = state.tree.push(number, node, merging(state.reducer, archive), top=state.top_level)
         return replace(state, tree=tree)
 
-    def _check_state(self) -> None:
-        check_fields(self, {"window": Optional(Integer(least=1))})
+    def check_relations(self) -> None:
         tree, rows, leaf_size = self.tree, self.rows, self.rows.leaf_size
         expect(tree.n_leaves <= LARGEST // leaf_size, "a tree has too many leaves")
         expect(self.window is None or self.window >= leaf_size, "a window is less than one leaf")
@@ -241,7 +239,7 @@ def restored(objects: Mapping[str, Any], rows: Mapping[str, Any]) -> StreamState
     expect(isinstance(state, StreamState), "there is no state of a stream")
     buffer = replace(state.rows, parts=(rows["buffer"],) if "buffer" in rows else (), like=rows.get("like"))
     tree = restored_tree(rows, state.tree.n_leaves)
-    return check_loaded(replace(state, rows=buffer, tree=tree, absorbed=rows.get("absorbed")))  # type: ignore[no-any-return]
+    return checked(replace(state, rows=checked(buffer), tree=tree, absorbed=rows.get("absorbed")))
 
 
 def reduced_rows(state: StreamState, ids: Array) -> Array:
@@ -378,7 +376,7 @@ def _rebuild_all(state: StreamState, store: LeafStore, *, pilot: bool) -> Stream
     return replace(state, tree=state.tree.push(n_leaves - 1, None, merge, top=state.top_level))
 
 
-class Folders(Storable):
+class Folders:
     """The folders for leaves and checkpoints of a stream, and the id by which it knows its own files.
 
     A copy of a stream, by pickle or from a model file, has no folders and another id.
@@ -392,11 +390,8 @@ class Folders(Storable):
     def __reduce__(self) -> tuple[type[Folders], tuple[()]]:
         return Folders, ()
 
-    def _check_state(self) -> None:
-        expect(self.store is None and self.checkpoint is None, "a file says where a stream writes")
 
-
-class CoresetStream(Storable):
+class CoresetStream(StoredState):
     """A coreset of all rows pushed so far, at any time.
 
     Rows are kept until a leaf of ``leaf_size`` is full. It is reduced to half its rows, or to ``coreset_size`` if that
@@ -446,6 +441,9 @@ class CoresetStream(Storable):
     >>> len(coreset) <= 500, coreset.n_seen, round(coreset.weights().sum())
     (True, 150000, 150000)
     """
+
+    state: Annotated[StreamState, Instance(StreamState)]
+    notes: Annotated[dict[str, Any], Instance(dict)]
 
     def __init__(
         self,
@@ -649,5 +647,8 @@ class CoresetStream(Storable):
         if self.window is not None and self._folders.store is not None and self.state.tree.slots:
             self._folders.store.keep_only(self.state.oldest_leaf, also=self.state.pilot_leaf)
 
-    def _check_state(self) -> None:
-        check_fields(self, {"state": Instance(StreamState), "notes": Instance(dict), "_folders": Instance(Folders)})
+    @classmethod
+    def from_record(cls, record: dict[str, Any]) -> Self:
+        stream = super().from_record(record)
+        stream._folders = Folders()
+        return stream

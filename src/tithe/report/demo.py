@@ -220,7 +220,7 @@ def _summaries(fits: dict[str, list[_Fit]], kept: dict[str, int], n_rows: int) -
 
 
 def _write(folder: Path, demo: Demo, payments: Payments, shown: dict[str, _Fit]) -> Path:
-    """Write ``index.html``, ``results.json``, ``coreset.parquet`` and ``model.skops``; returns the page's path."""
+    """Write ``index.html``, ``results.json``, ``coreset.parquet`` and ``model.tithe``; returns the page's path."""
     model = shown[CORESET].model
     captions = {
         name: f"{name.capitalize()}: {fit.found.sum()} of {N_RARE} rare groups found" for name, fit in shown.items()
@@ -233,7 +233,7 @@ def _write(folder: Path, demo: Demo, payments: Payments, shown: dict[str, _Fit])
         "index.html": page,
         "results.json": json.dumps(asdict(demo), indent=2) + "\n",
         "coreset.parquet": lambda path: write_coreset(model.coreset_, path, feature_names=["amount", "distance"]),
-        "model.skops": model_bytes(model),
+        "model.tithe": model_bytes(model),
     }
     write_folder(folder, contents)
     return folder / "index.html"

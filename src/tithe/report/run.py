@@ -31,7 +31,7 @@ from tithe.storage.coresets import free_names, write_coreset
 from tithe.storage.models import model_bytes
 
 MAX_TABLE_ROWS = 50  # of a page; results.json has more
-MODEL, NUMBERS, PAGE = "model.skops", "results.json", "report.html"
+MODEL, NUMBERS, PAGE = "model.tithe", "results.json", "report.html"
 Content = bytes | str | Callable[[Path], object] | None
 
 
@@ -233,7 +233,7 @@ def coreset_run(
         },
         notes=figure_notes(details),
         footer="The certificate is about all rows learned from, never about the coreset alone. <code>coreset.parquet"
-        "</code> holds the rows that were kept, <code>model.skops</code> the model, <code>results.json</code> these "
+        "</code> holds the rows that were kept, <code>model.tithe</code> the model, <code>results.json</code> these "
         "numbers, and the coefficients or centres of all columns.",
         others={
             "coreset.parquet": lambda path: write_coreset(
@@ -282,7 +282,7 @@ def _sentences(
     else:
         sentences.append(("No certificate.", "The rows cannot be read again."))
     if not_saved is not None:
-        sentences.append(("There is no model.skops.", f"{not_saved} Predictions: --predict FILE."))
+        sentences.append(("There is no model.tithe.", f"{not_saved} Predictions: --predict FILE."))
     if held_out is None:
         sentences.append(("No scores.", "No rows were held out: see --holdout and --test."))
     else:

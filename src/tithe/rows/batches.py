@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from scipy import sparse
 
 from tithe.core.contracts import Source
 from tithe.core.data import Array, Block, concat
-from tithe.core.state_checks import Each, Instance, Integer, Optional, Storable, Text, check_fields, expect
+from tithe.core.state_checks import Integer, Storable, expect
 from tithe.rows.arrays import as_block, check_weights, column_names, is_frame, plain_weights, with_columns
 from tithe.rows.leaves import InMemoryTask
 
@@ -40,23 +40,13 @@ class LeafBuffer(Storable):
         The names of the columns of the first frame. Those of later frames are brought into their order.
     """
 
-    leaf_size: int
+    leaf_size: Annotated[int, Integer(least=1)]
     next_row: int = 0
     parts: tuple[Block, ...] = ()
     like: Block | None = None
     columns: tuple[str, ...] | None = None
 
-    def _check_state(self) -> None:
-        check_fields(
-            self,
-            {
-                "leaf_size": Integer(least=1),
-                "next_row": Integer(),
-                "parts": Each(Instance(Block)),
-                "like": Optional(Instance(Block)),
-                "columns": Optional(Each(Text())),
-            },
-        )
+    def check_relations(self) -> None:
         last = -1
         for part in self.parts:
             expect(self.like is not None and is_like(part, self.like), "rows that wait are unlike those before")

@@ -12,14 +12,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
-from typing import Any, ClassVar, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple
 from zlib import crc32
 
 import numpy as np
 import pyarrow as pa
 
 from tithe.core.data import Array
-from tithe.core.state_checks import Check, Each, Flag, Integer, Number, Optional, Storable, Text, check_fields, expect
+from tithe.core.state_checks import Each, Integer, Number, Optional, Storable, Text, expect
 from tithe.rows.values import (
     as_text,
     coded_texts,
@@ -53,10 +53,6 @@ class ColumnEncoding(Storable, ABC):
     """How the values of one column become ``width`` features."""
 
     kind: ClassVar[str]
-    checks: ClassVar[dict[str, Check]]
-
-    def _check_state(self) -> None:
-        check_fields(self, self.checks)
 
     @property
     @abstractmethod
@@ -97,10 +93,8 @@ class DenseEncoding(ColumnEncoding):
     ``fill`` None: the row of a gap is bad; it gets NaN.
     """
 
-    fill: float | None
+    fill: Annotated[float | None, Optional(Number())]
     marked: bool
-
-    checks: ClassVar[dict[str, Check]] = {"fill": Optional(Number()), "marked": Flag()}
 
     @abstractmethod
     def columns(self, values: Any, na: Sequence[str], *, trusted: bool = False) -> list[Array]:
@@ -139,15 +133,10 @@ class DenseEncoding(ColumnEncoding):
 class NumberEncoding(DenseEncoding):
     """(x - center) / spread, and a feature that marks gaps."""
 
-    center: float
-    spread: float
+    center: Annotated[float, Number()]
+    spread: Annotated[float, Number(least=_LEAST_SPREAD)]
 
     kind: ClassVar[str] = "number"
-    checks: ClassVar[dict[str, Check]] = {
-        **DenseEncoding.checks,
-        "center": Number(),
-        "spread": Number(least=_LEAST_SPREAD),
-    }
 
     @property
     def width(self) -> int:
@@ -211,17 +200,11 @@ class DateEncoding(DenseEncoding):
     A gap has sine and cosine 0, which is no time at all.
     """
 
-    center: float
-    spread: float
-    cycles: tuple[str, ...]
+    center: Annotated[float, Number()]
+    spread: Annotated[float, Number(least=_LEAST_SPREAD)]
+    cycles: Annotated[tuple[str, ...], Each(Text(_DATE_CYCLES))]
 
     kind: ClassVar[str] = "date"
-    checks: ClassVar[dict[str, Check]] = {
-        **DenseEncoding.checks,
-        "center": Number(),
-        "spread": Number(least=_LEAST_SPREAD),
-        "cycles": Each(Text(_DATE_CYCLES)),
-    }
 
     @property
     def width(self) -> int:
@@ -328,20 +311,13 @@ class CategoryEncoding(PlacedEncoding):
     """
 
     values: tuple[str, ...] = ()
-    n_hashes: int = 0
+    n_hashes: Annotated[int, Integer(most=MAX_WIDTH)] = 0
     other: bool = False
-    gaps: str = "zeros"
+    gaps: Annotated[str, Text(("mark", "zeros", "bad"))] = "zeros"
 
     kind: ClassVar[str] = "category"
-    checks: ClassVar[dict[str, Check]] = {
-        "values": Each(Text()),
-        "n_hashes": Integer(most=MAX_WIDTH),
-        "other": Flag(),
-        "gaps": Text(("mark", "zeros", "bad")),
-    }
 
-    def _check_state(self) -> None:
-        super()._check_state()
+    def check_relations(self) -> None:
         expect(list(self.values) == sorted(set(self.values)), "the values of a category do not ascend")
         expect(len(self.values) <= MAX_WIDTH and self.width, "a category has no features")
         expect(not (self.n_hashes and (self.values or self.other)), "a category is hashed and has values as well")
@@ -391,11 +367,10 @@ class WordsEncoding(PlacedEncoding):
     A gap has no words; ``bad`` makes its row bad instead.
     """
 
-    n_hashes: int
+    n_hashes: Annotated[int, Integer(least=1, most=MAX_WIDTH)]
     bad: bool = False
 
     kind: ClassVar[str] = "text"
-    checks: ClassVar[dict[str, Check]] = {"n_hashes": Integer(least=1, most=MAX_WIDTH), "bad": Flag()}
 
     @property
     def width(self) -> int:

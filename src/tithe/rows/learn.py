@@ -128,7 +128,7 @@ def learn_schema(
         na=tuple(options.na),
         n_rows=table.num_rows,
     )
-    schema._check_state()
+    schema.check_relations()
     warn_of_odd_values(schema)
     return schema
 

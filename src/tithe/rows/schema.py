@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields
 from functools import cached_property
 from importlib.util import find_spec
 from itertools import accumulate, groupby
-from typing import Any
+from typing import Annotated, Any
 
 import narwhals.stable.v2 as nw
 import numpy as np
@@ -20,8 +20,7 @@ from scipy import sparse
 
 from tithe.core.data import Array
 from tithe.core.errors import FileFormatError
-from tithe.core.loaded import check_loaded
-from tithe.core.state_checks import Each, Instance, Integer, Optional, Storable, Text, check_fields, expect
+from tithe.core.state_checks import Each, Instance, Integer, Storable, Text, expect
 from tithe.rows.encodings import (
     BooleanEncoding,
     CategoryEncoding,
@@ -99,20 +98,6 @@ class Column(Storable):
     n_odd: int = 0
     odd_value: str = ""
 
-    def _check_state(self) -> None:
-        check_fields(
-            self,
-            {
-                "name": Text(),
-                "what": Text(),
-                "encoding": Optional(Instance(ColumnEncoding)),
-                "n_gaps": Integer(),
-                "n_distinct": Integer(),
-                "n_odd": Integer(),
-                "odd_value": Text(),
-            },
-        )
-
     @property
     def width(self) -> int:
         return 0 if self.encoding is None else self.encoding.width
@@ -134,12 +119,7 @@ def _encoding_from_json(data: Any) -> ColumnEncoding:
     kind = _KINDS.get(str(data.get("kind")))
     if kind is None:
         raise FileFormatError(f"{data.get('kind')!r} is no kind of column that this version of tithe knows")
-    check_fields(data, kind.checks, who=f"a column of kind {kind.kind}")
-    unknown = sorted(set(data) - {"kind", *kind.checks})
-    expect(not unknown, f"a column of kind {kind.kind} has no {unknown[:1]}")
-    encoding = kind(**{name: _frozen(data[name]) for name in kind.checks})
-    encoding._check_state()
-    return encoding
+    return kind.from_record({name: _frozen(value) for name, value in data.items() if name != "kind"})
 
 
 def _frozen(value: Any) -> Any:
@@ -149,17 +129,7 @@ def _frozen(value: Any) -> Any:
 def _column_from_json(data: Any) -> Column:
     expect(isinstance(data, dict), "a column of the schema is no object")
     encoding = data.get("encoding")
-    column = Column(  # of types that are checked afterwards
-        name=data.get("name"),
-        what=data.get("what"),
-        encoding=None if encoding is None else _encoding_from_json(encoding),
-        n_gaps=data.get("n_gaps"),
-        n_distinct=data.get("n_distinct"),
-        n_odd=data.get("n_odd", 0),
-        odd_value=data.get("odd_value", ""),
-    )
-    column._check_state()
-    return column
+    return Column.from_record({**data, "encoding": None if encoding is None else _encoding_from_json(encoding)})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -180,28 +150,15 @@ class TableSchema(Storable):
         Rows that the schema was learned from.
     """
 
-    columns: tuple[Column, ...]
+    columns: Annotated[tuple[Column, ...], Each(Instance(Column), least=1)]
     target: str | None = None
     weight: str | None = None
     row_id: str | None = None
-    dtype: str = "float64"
+    dtype: Annotated[str, Text(_DTYPES)] = "float64"
     na: tuple[str, ...] = ()
     n_rows: int = 0
 
-    def _check_state(self) -> None:
-        name = Optional(Text())
-        check_fields(
-            self,
-            {
-                "columns": Each(Instance(Column), least=1),
-                "target": name,
-                "weight": name,
-                "row_id": name,
-                "dtype": Text(_DTYPES),
-                "na": Each(Text()),
-                "n_rows": Integer(),
-            },
-        )
+    def check_relations(self) -> None:
         names = [column.name for column in self.columns]
         expect(len(set(names)) == len(names), "a column stands in the schema twice")
         expect(self.n_features > 0, "no column of the schema is a feature")
@@ -416,13 +373,9 @@ class TableSchema(Storable):
             raise FileFormatError(f"a schema has format {data['format']}, newer than this version of tithe reads")
         Each(Instance(dict), least=1).check("the columns of a schema", data.get("columns"), {})
         Each(Text()).check("the gaps of a schema", data.get("na"), {})
-        schema = cls(
-            columns=tuple(_column_from_json(column) for column in data["columns"]),
-            na=tuple(data["na"]),
-            **{name: data.get(name) for name in ("target", "weight", "row_id", "dtype", "n_rows")},
-        )
-        loaded: TableSchema = check_loaded(schema)
-        return loaded
+        columns, na = tuple(map(_column_from_json, data["columns"])), tuple(data["na"])
+        others = {name: data.get(name) for name in ("target", "weight", "row_id", "dtype", "n_rows")}
+        return cls.from_record({"columns": columns, "na": na, **others})
 
 
 class _naming:

@@ -25,10 +25,9 @@ import filelock
 from tithe.core.data import Block
 from tithe.core.errors import FileFormatError
 from tithe.core.files import umask
-from tithe.core.loaded import check_loaded
+from tithe.core.state_checks import checked
 from tithe.core.tree import Tree
-from tithe.storage.blocks import rows_bytes, rows_from
-from tithe.storage.models import object_bytes, object_from
+from tithe.storage.values import packed, unpacked
 
 _FORMAT = 1
 _MANIFEST = "manifest.json"
@@ -36,7 +35,7 @@ _LOCK = ".lock"
 _WRITING = ".writing"
 _TEMPORARY = ".tmp-*"
 _READ_ERRORS = (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError, OSError)
-_FILE_NAME = re.compile(r"[a-z0-9_-]+\.(npz|skops)")
+_FILE_NAME = re.compile(r"(object|rows)-[a-z0-9_-]+\.tithe")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -180,8 +179,8 @@ def _generations(folder: Path) -> list[Path]:
 
 
 def _contents(state: State) -> dict[str, bytes]:
-    files = {f"{name}.skops": object_bytes(thing) for name, thing in state.objects.items()}
-    files |= {f"{name}.npz": rows_bytes(block) for name, block in state.rows.items()}
+    files = {f"object-{name}.tithe": packed(thing) for name, thing in state.objects.items()}
+    files |= {f"rows-{name}.tithe": packed(block) for name, block in state.rows.items()}
     manifest = {
         "format": _FORMAT,
         "about": dict(state.about),
@@ -227,10 +226,8 @@ def _read(generation: Path) -> State:
     manifest = _manifest(generation)
     objects, rows = {}, {}
     for name, data in _files(generation, manifest):
-        if name.endswith(".npz"):
-            rows[name.removesuffix(".npz")] = rows_from(data)
-        else:
-            objects[name.removesuffix(".skops")] = object_from(data)
+        kind, _, name = name.removesuffix(".tithe").partition("-")
+        (rows if kind == "rows" else objects)[name] = unpacked(data)
     about = manifest["about"]
     if not isinstance(about, dict):
         raise FileFormatError(f"{generation.name}/{_MANIFEST} says nothing about the state.")
@@ -252,7 +249,7 @@ def saved_tree(tree: Tree) -> dict[str, Block]:
 def restored_tree(rows: Mapping[str, Any], n_leaves: Any) -> Tree:
     """The tree whose nodes are among the rows of a state, checked."""
     names = sorted(name for name in rows if name.startswith("slot-"))
-    return check_loaded(Tree(tuple(rows[name] for name in names), n_leaves))  # type: ignore[no-any-return]
+    return checked(Tree(tuple(rows[name] for name in names), n_leaves))
 
 
 def _sync_folder(folder: Path) -> None:

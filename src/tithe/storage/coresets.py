@@ -22,9 +22,8 @@ from scipy import sparse
 from tithe.core.data import Array, Coreset, Site
 from tithe.core.errors import FileFormatError
 from tithe.core.files import replacing
-from tithe.core.loaded import check_loaded
 from tithe.core.objective_json import objective_from_json, objective_to_json
-from tithe.core.state_checks import LARGEST, expect
+from tithe.core.state_checks import LARGEST, checked, expect
 from tithe.rows.schema import TableSchema
 
 _KEY = b"tithe"
@@ -192,8 +191,7 @@ def load_coreset(path: str | os.PathLike[str]) -> Coreset:
         raise FileFormatError(f"{os.fspath(path)!r} is not a whole Parquet file: {error}") from error
     about = coreset_metadata(table.schema, path)
     try:
-        coreset: Coreset = check_loaded(_from_table(table, about))
-        return coreset
+        return checked(_from_table(table, about))
     except _READ_ERRORS as error:
         raise FileFormatError(f"{os.fspath(path)!r} is a damaged coreset: {error}") from error
 
@@ -255,7 +253,7 @@ def _from_table(table: pa.Table, about: dict[str, Any]) -> Coreset:
     expect(bool(np.isfinite(weight).all() and (weight > 0).all()), "weights are not finite and positive")
     n_seen, weight_seen = int(about["n_seen"]), float(about["weight_seen"])
     expect(n_seen >= 1 and 0 < weight_seen < np.inf, "it stands for nothing")
-    sites = tuple(Site(**site) for site in about.get("sites", ()))
+    sites = tuple(Site.from_record(site) for site in about.get("sites", ()))
     return Coreset(
         X=X,
         y=table.column(_TARGET).to_numpy() if _TARGET in table.column_names else None,

@@ -17,7 +17,7 @@ from tithe.core.errors import FileFormatError
 from tithe.core.files import replacing
 from tithe.core.state_checks import LARGEST, expect
 from tithe.core.tree import HIGHEST
-from tithe.storage.blocks import rows_bytes, rows_from
+from tithe.storage.values import packed, unpacked
 
 _FORGOTTEN = "forgotten.json"
 _OWNER = "owner"
@@ -25,7 +25,7 @@ _LOCK = ".lock"
 
 
 class LeafStore:
-    """A folder of ``leaf-NUMBER.npz`` (all rows of a leaf) and ``node-LEVEL-FIRST.npz`` (what they were reduced to).
+    """A folder of ``leaf-NUMBER.tithe``, all rows of a leaf, and ``node-LEVEL-FIRST.tithe``, what they were reduced to.
 
     Which rows are to be forgotten is written down before anything is changed (``forgotten.json``), so
     a process that is killed meanwhile finds out when it goes on.
@@ -68,11 +68,11 @@ class LeafStore:
     # -- leaves --------------------------------------------------------------------------------
 
     def _leaf(self, number: int) -> Path:
-        return self.path / f"leaf-{number:010d}.npz"
+        return self.path / f"leaf-{number:010d}.tithe"
 
     def leaves(self) -> list[int]:
         """The numbers of the leaves that are here, ascending."""
-        return sorted(int(p.stem.split("-")[1]) for p in self.path.glob("leaf-*.npz"))
+        return sorted(int(p.stem.split("-")[1]) for p in self.path.glob("leaf-*.tithe"))
 
     def on_leaf(self, number: int, block: Block) -> None:
         """Keep a leaf, or remove it if no rows are left in it."""
@@ -89,7 +89,7 @@ class LeafStore:
     # -- nodes ---------------------------------------------------------------------------------
 
     def _node(self, key: tuple[int, int]) -> Path:
-        return self.path / f"node-{key[0]:02d}-{key[1]:010d}.npz"
+        return self.path / f"node-{key[0]:02d}-{key[1]:010d}.tithe"
 
     def on_node(self, node: Coreset) -> None:
         """Keep a node."""
@@ -104,7 +104,7 @@ class LeafStore:
 
     def drop_nodes(self) -> None:
         with self._changing():
-            for path in self.path.glob("node-*.npz"):
+            for path in self.path.glob("node-*.tithe"):
                 path.unlink()
 
     def drop_node(self, key: tuple[int, int]) -> None:
@@ -117,7 +117,7 @@ class LeafStore:
             for number in self.leaves():
                 if not first <= number < stop and number != also:
                     self._leaf(number).unlink()
-            for path in self.path.glob("node-*.npz"):
+            for path in self.path.glob("node-*.tithe"):
                 level, start = map(int, path.stem.split("-")[1:])
                 if level > HIGHEST:
                     raise FileFormatError(f"{path.name!r} in {str(self.path)!r} is no node of a tree.")
@@ -150,7 +150,7 @@ class LeafStore:
 
 def _write(path: Path, block: Block) -> None:
     with replacing(path, clean=False) as temporary:
-        temporary.write_bytes(rows_bytes(block))
+        temporary.write_bytes(packed(block))
 
 
 def _read(path: Path) -> Block | None:
@@ -159,6 +159,6 @@ def _read(path: Path) -> Block | None:
     except FileNotFoundError:
         return None
     try:
-        return rows_from(data)
+        return unpacked(data)
     except FileFormatError as error:
         raise FileFormatError(f"{str(path)!r}: {error}") from error

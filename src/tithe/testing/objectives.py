@@ -16,7 +16,7 @@ from tithe.core.contracts import Construction, Objective, SampledObjective, Sens
 from tithe.core.data import Array, Block, Survey
 from tithe.reduce.draws import score_values
 from tithe.reduce.stream import CoresetStream
-from tithe.storage.models import object_bytes
+from tithe.storage.values import packed
 from tithe.testing.data import repeated, small_problem
 
 Check = Callable[[], None]
@@ -206,7 +206,7 @@ def _sensitivity(objective: SensitivityObjective) -> None:
 def _can_be_stored(objective: Objective) -> bool:
     """Whether checkpoints may hold the objective: one of another package only after it was registered."""
     try:
-        object_bytes(objective)
+        packed(objective)
     except ValueError:
         return False
     return True

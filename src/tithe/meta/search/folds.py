@@ -6,7 +6,7 @@ import numbers
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from sklearn.model_selection import check_cv
@@ -17,7 +17,7 @@ from tithe.core.params import resolve_size
 from tithe.core.passes import DataPass
 from tithe.core.progress import Checkpoint
 from tithe.core.seeding import Reservoir, fold_of, hash_limit, key_of, rng_for
-from tithe.core.state_checks import Each, Floats, Instance, Integer, Integers, Storable, Text, check_fields, expect
+from tithe.core.state_checks import Each, Floats, Instance, Integer, Integers, Storable, StoredState, Text, expect
 from tithe.fit.labels import objective_for
 from tithe.linear.learner import linear_auto_size
 from tithe.reduce.build import reduce_rows
@@ -88,12 +88,12 @@ class Shares(Storable):
         y holds class numbers. ``n_classes`` is 0 for regression; all rows then count as one class.
     """
 
-    seed: int
-    n_folds: int
-    n_classes: int
-    counts: Array = field(init=False)
-    masses: Array = field(init=False)
-    held_out: list[Reservoir] = field(init=False)
+    seed: Annotated[int, Integer(most=2**64)]
+    n_folds: Annotated[int, Integer(least=2, most=2**20, size="folds")]
+    n_classes: Annotated[int, Integer(most=2**20)]
+    counts: Annotated[Array, Integers("folds", least=0)] = field(init=False)
+    masses: Annotated[Array, Floats("folds", "classes", least=0.0)] = field(init=False)
+    held_out: Annotated[list[Reservoir], Each(Instance(Reservoir), length="folds")] = field(init=False)
 
     def __post_init__(self) -> None:
         self.counts = np.zeros(self.n_folds, np.int64)
@@ -101,18 +101,8 @@ class Shares(Storable):
         key = key_of(self.seed, "held out")
         self.held_out = [Reservoir(size=MAX_HELD_OUT, key=key) for _ in range(self.n_folds)]
 
-    def _check_state(self) -> None:
-        check_fields(
-            self,
-            {
-                "seed": Integer(most=2**64),
-                "n_folds": Integer(least=2, size="folds"),
-                "n_classes": Integer(most=2**31),
-                "counts": Integers("folds", least=0),
-                "masses": Floats("folds", max(1, int(self.n_classes)), least=0.0),
-                "held_out": Each(Instance(Reservoir), length="folds"),
-            },
-        )
+    def check_relations(self) -> None:
+        expect(self.masses.shape[1] == max(1, self.n_classes), "weights are of other classes")
 
     @property
     def key(self) -> int:
@@ -250,13 +240,18 @@ class FoldReducer:
         return replace(coreset, n_seen=n_train, y=coreset.y if present is None else present[coreset.y])
 
 
-class FoldStreams(Storable):
+class FoldStreams(StoredState):
     """A stream for the training rows of each fold, one for all rows, and samples of the folds to score on."""
+
+    shares: Annotated[Shares, Instance(Shares)]
+    n_rows: Annotated[int, Integer()]
+    dtype: Annotated[str, Text(("", "float32", "float64"))]  # of the first batch
+    streams: Annotated[list[CoresetStream], Each(Instance(CoresetStream))]
 
     def __init__(self, reducer: FoldReducer, n_folds: int) -> None:
         self.shares = Shares(seed=reducer.seed, n_folds=n_folds, n_classes=reducer.n_classes)
         self.n_rows = 0
-        self.dtype = ""  # of the first batch
+        self.dtype = ""
         self.streams = [
             CoresetStream(
                 reducer.objective_for(reducer.n_classes),
@@ -268,16 +263,7 @@ class FoldStreams(Storable):
             for fold in range(n_folds + 1)
         ]
 
-    def _check_state(self) -> None:
-        check_fields(
-            self,
-            {
-                "shares": Instance(Shares),
-                "n_rows": Integer(),
-                "dtype": Text(("", "float32", "float64")),
-                "streams": Each(Instance(CoresetStream)),
-            },
-        )
+    def check_relations(self) -> None:
         n_classes, likes = self.shares.n_classes, [stream.state.rows.like for stream in self.streams]
         like, held = likes[-1], [part for sample in self.shares.held_out for part in sample.parts]
         expect(len(self.streams) == self.shares.n_folds + 1, "a fold has no stream")

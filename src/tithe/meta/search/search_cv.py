@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
 import numpy as np
 from sklearn.base import is_classifier
@@ -25,11 +25,12 @@ from tithe.core.passes import DataPass
 from tithe.core.progress import Checkpoint, Progress
 from tithe.core.registry import make
 from tithe.core.seeding import as_seed, rng_for
-from tithe.core.state_checks import Labels, Optional, Storable, check_fields, expect
+from tithe.core.state_checks import Instance as IsA
+from tithe.core.state_checks import Labels, Optional, expect
 from tithe.fit.base import CoresetLearner, check_no_extra_arrays, fit_on_coreset, note_columns
 from tithe.fit.bases import BaseEstimator, MetaEstimatorMixin
 from tithe.fit.collections import as_rows
-from tithe.fit.fitted import FittedAttribute, attributes_of, check_learner, probe
+from tithe.fit.fitted import FittedAttribute
 from tithe.fit.labels import (
     batch_with_class_numbers,
     has_target,
@@ -38,6 +39,7 @@ from tithe.fit.labels import (
     with_class_numbers,
 )
 from tithe.fit.results import Described
+from tithe.fit.stored import probe
 from tithe.fit.tables import checked_block
 from tithe.meta.estimator import CoresetEstimator
 from tithe.meta.other_estimators import OuterEstimator, check_learns_from_coresets, last_step
@@ -95,7 +97,7 @@ def candidates_of(estimator: Any, param_grid: Any, n_iter: int | None, seed: int
     return candidates
 
 
-class CoresetSearchCV(OuterEstimator, Described, MetaEstimatorMixin, Storable, BaseEstimator):
+class CoresetSearchCV(OuterEstimator, Described, MetaEstimatorMixin, BaseEstimator):
     """Search a grid of parameters by cross-validation, on one coreset per fold.
 
     In each fold the training rows are reduced once; each candidate is fitted on this coreset and scored on all
@@ -193,9 +195,12 @@ class CoresetSearchCV(OuterEstimator, Described, MetaEstimatorMixin, Storable, B
     """
 
     __metadata_request__fit = {"checkpoint": UNUSED, "progress": UNUSED}
-    _labels: Array | None = None  # of classifiers, in the order of their numbers
+    _labels: Annotated[Array | None, Optional(Labels("classes", distinct=True))] = (
+        None  # of classifiers, in the order of their numbers
+    )
 
-    stream_: FoldStreams  # None unless rows came by `partial_fit`
+    # None unless rows came by `partial_fit`
+    stream_: Annotated[FoldStreams, IsA(FoldStreams)] = None  # type: ignore[assignment]
     best_params_ = FittedAttribute[Params](optional=True)
     best_score_ = FittedAttribute[float](optional=True)
     best_index_ = FittedAttribute[int](optional=True)
@@ -245,17 +250,15 @@ class CoresetSearchCV(OuterEstimator, Described, MetaEstimatorMixin, Storable, B
         self.n_jobs = n_jobs
         self.verbose = verbose
 
-    def _check_state(self) -> None:
-        check_fields(self, {"_labels": Optional(Labels("classes", distinct=True))}, optional=("_labels",))
-        sizes = check_learner(self, stream=FoldStreams)
-        values = attributes_of(self)
+    def check_relations(self) -> None:
+        values = self._fitted_values or {}
         if "best_estimator_" in values:
-            probe(values["best_estimator_"], sizes["d"])
+            probe(values["best_estimator_"], self.n_features_in_)
         else:
-            expect("cv_results_" not in values or not self.refit, "the best estimator is missing")
+            expect(self._is_behind or not self.refit, "the best estimator is missing")
         if self.stream_ is not None:
             like = self.stream_.streams[-1].state.rows.like
-            expect(like is not None and like.n_features == sizes["d"], "a stream has other columns")
+            expect(like is not None and like.n_features == self.n_features_in_, "a stream has other columns")
 
     def fit(
         self,

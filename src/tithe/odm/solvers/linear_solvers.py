@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from scipy import sparse
@@ -15,7 +15,7 @@ from tithe.core.data import Array
 from tithe.core.linear_algebra import conjugate_gradients, growing, jittered_cholesky
 from tithe.core.parallel import single_blas_thread
 from tithe.core.params import Constraint, Instance, OneOf, RealNumber, WholeNumber, check_params, check_value
-from tithe.core.state_checks import Integer, Integers, Number, Storable, check_fields
+from tithe.core.state_checks import Integers, Number, Storable
 from tithe.odm.kernels.two_classes import coordinate_epoch, duality_gap, stochastic_run
 from tithe.odm.solvers.linear_problem import Evaluation, LinearProblem, Solution
 from tithe.reduce.kernels import FarthestFirst
@@ -408,18 +408,13 @@ class Cover(Storable):
         Whether steps were taken on rows of the cover in the end although ``everywhere`` was set.
     """
 
-    radius: float
-    centres: Array
+    radius: Annotated[float, Number(least=0.0)]
+    centres: Annotated[Array, Integers("centres", least=0)]
     sizes: tuple[int, ...]
     n_gradients: int
-    gradient_norm: float
-    gradient_bound: float
+    gradient_norm: Annotated[float, Number(least=0.0)]
+    gradient_bound: Annotated[float, Number(least=0.0)]
     switched: bool
-
-    def _check_state(self) -> None:
-        number = Number(least=0.0)
-        table = {"radius": number, "gradient_norm": number, "gradient_bound": number}
-        check_fields(self, {**table, "centres": Integers("centres", least=0), "n_gradients": Integer()})
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,17 +8,17 @@ remaining rows, up to rounding, which is removed in the same way: by thresholds 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import isqrt
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from scipy.linalg import LinAlgError, cho_factor, cho_solve, lapack
 
 from tithe.core.data import Array
 from tithe.core.parallel import over_parts, single_blas_thread
-from tithe.core.state_checks import Floats, Integer, Integers, Number, Storable, check_fields, expect
+from tithe.core.state_checks import Check, Floats, Integer, Integers, Number, Storable, check_fields, expect
 from tithe.odm.kernels.path import (
     ABOVE,
     BELOW,
@@ -480,42 +480,34 @@ class ExactMachine(Storable):
 
     # -- on disk -------------------------------------------------------------------------------
 
-    def __getstate__(self) -> dict[str, Any]:
+    def record(self) -> dict[str, Any]:
         """The state without unused memory: one half of each matrix, row by row."""
-        n, rows = len(self), self.rows
+        n = len(self)
         lower = np.tril_indices(n)
-        return {
-            "sign": rows.sign,
-            "cost": rows.cost,
-            "gamma": rows.gamma,
-            "margin": rows.margin,
-            "side": rows.side,
-            "mu": rows.mu,
-            "theta": rows.theta,
-            "terms": self.terms,
-            "signs": self.signs,
-            "n_unchecked": self.n_unchecked,
-            "kernel": self.kernel[:n, :n][lower],
-            "matrix": self.matrix[:n, :n][lower],
-        }
+        own = {name: getattr(self, name) for name in ("terms", "signs", "n_unchecked")}
+        halves = {"kernel": self.kernel[:n, :n][lower], "matrix": self.matrix[:n, :n][lower]}
+        return {**{name: getattr(self.rows, name) for name in _ROWS}, **own, **halves}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        check_fields(state, _STATE, who="ExactMachine")
-        n = len(state["sign"])
-        expect(len(state["kernel"]) == len(state["matrix"]) == n * (n + 1) // 2, "the matrices have another size")
-        inside = np.isin(state["side"], (BELOW, INSIDE, ABOVE)).all() and (np.abs(state["sign"]) == 1.0).all()
+    @classmethod
+    def stored_checks(cls) -> Mapping[str, Check]:
+        return _STORED
+
+    @classmethod
+    def from_record(cls, record: dict[str, Any]) -> Self:
+        check_fields(record, _STORED, who=cls.__name__)
+        n, side = len(record["sign"]), record["side"]
+        expect(len(record["kernel"]) == len(record["matrix"]) == n * (n + 1) // 2, "the matrices have another size")
+        inside = np.isin(side, (BELOW, INSIDE, ABOVE)).all() and (np.abs(record["sign"]) == 1.0).all()
         expect(inside, "rows have no side or no sign")
-        expect(not (state["side"] == ABOVE).any() or state["mu"] > 0.0, "rows are above a band without an upper side")
-        names = ("sign", "cost", "gamma", "margin", "side", "mu", "theta")
-        self.rows = Rows(**{name: state[name] for name in names})
-        self.terms, self.signs, self.n_unchecked = state["terms"], state["signs"], state["n_unchecked"]
-        self.kernel, self.matrix = (_unpacked(state[name], n) for name in ("kernel", "matrix"))
-
-    def _check_state(self) -> None:
-        pass  # all of it was checked before it was unpacked
+        expect(not (side == ABOVE).any() or record["mu"] > 0.0, "rows are above a band without an upper side")
+        machine = cls(record["mu"], record["theta"])
+        machine.rows = Rows(**{name: record[name] for name in _ROWS})
+        machine.terms, machine.signs, machine.n_unchecked = record["terms"], record["signs"], record["n_unchecked"]
+        machine.kernel, machine.matrix = (_unpacked(record[name], n) for name in ("kernel", "matrix"))
+        return machine
 
 
-_STATE = {
+_STORED = {
     "sign": Floats("n"),
     "cost": Floats("n", least=float(np.finfo(np.float64).tiny)),
     "gamma": Floats("n"),
@@ -529,6 +521,7 @@ _STATE = {
     "kernel": Floats("pairs"),
     "matrix": Floats("pairs"),
 }
+_ROWS = ("sign", "cost", "gamma", "margin", "side", "mu", "theta")  # of `Rows`
 
 
 def _max_rows(max_bytes: float) -> int:
