@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import pkgutil
 import sys
+import zipfile
 from importlib import import_module
 from inspect import isabstract
 
@@ -30,7 +31,7 @@ from tithe import (
 )
 from tithe.core.files import replacing
 from tithe.objectives import KMeansObjective
-from tithe.storage.models import _is_storable
+from tithe.storage.values import _class_of
 
 
 @pytest.fixture
@@ -236,7 +237,9 @@ def test_a_model_that_would_run_code_is_refused(tmp_path) -> None:
     from sklearn.preprocessing import FunctionTransformer
     from skops import io
 
-    io.dump(FunctionTransformer(os.system), tmp_path / "evil.tithe")
+    with zipfile.ZipFile(tmp_path / "evil.tithe", "w") as archive:
+        archive.writestr("values.json", '{"format": 1, "about": {}, "value": {"skops": [0, []]}}')
+        archive.writestr("models/0", io.dumps(FunctionTransformer(os.system)))
     with pytest.raises(FileFormatError, match="not a type of tithe"):
         load_model(tmp_path / "evil.tithe")
 
@@ -258,7 +261,11 @@ def test_a_model_that_would_run_code_is_refused(tmp_path) -> None:
     ],
 )
 def test_types_that_may_be_loaded_are_storable_classes_of_this_package(name: str, trusted: bool) -> None:
-    assert _is_storable(name) is trusted
+    if trusted:
+        assert _class_of(name).__name__ == name.rpartition(".")[2]
+    else:
+        with pytest.raises(FileFormatError, match="not a type of tithe"):
+            _class_of(name)
     assert "antigravity" not in sys.modules  # other modules are not even imported
 
 
@@ -271,7 +278,7 @@ def test_every_estimator_in_the_package_can_be_loaded() -> None:
                 ours = isinstance(cls, type) and cls.__module__ == module.name and not name.startswith("_")
                 if ours and issubclass(cls, BaseEstimator) and not isabstract(cls):
                     found += 1
-                    assert _is_storable(f"{module.name}.{name}"), name
+                    assert _class_of(f"{module.name}.{name}") is cls
     assert found >= 15
 
 

@@ -235,7 +235,6 @@ def _schema_of(file: str) -> Any:
 
 
 def _with_pilot(objective: Any, schema: Any, file: str) -> Shared:
-    from tithe.core.objective_json import parameters_of
     from tithe.storage.coresets import load_coreset
 
     coreset = load_coreset(file)
@@ -246,7 +245,7 @@ def _with_pilot(objective: Any, schema: Any, file: str) -> Shared:
         return Shared(objective=objective, schema=schema, pilot=coreset.pilot)
     if earlier.name != objective.name:
         raise ValueError(f"{file} was built for {earlier.name!r}, not for {objective.name!r}.")
-    ours, theirs = parameters_of(objective), parameters_of(earlier)
+    ours, theirs = objective.record(), earlier.record()
     for name, value in ours.items():
         if value != theirs[name] and not (name == "classes" and value is None):
             raise ValueError(f"{file} was built with {name}={theirs[name]!r}, not with {name}={value!r}.")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import fields, is_dataclass
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,7 @@ def objective_to_json(objective: Objective | None) -> dict[str, Any] | None:
         return None
     if resolve("objective", objective.name) is not type(objective):
         return None
-    data = {"name": objective.name, "parameters": parameters_of(objective)}
+    data = {"name": objective.name, "parameters": objective.record()}
     try:
         plain: dict[str, Any] = json.loads(json.dumps(data, default=_plain, allow_nan=False))
     except (TypeError, ValueError):
@@ -37,13 +36,6 @@ def objective_from_json(data: dict[str, Any] | None) -> Objective | None:
     parameters = {key: tuple(value) if isinstance(value, list) else value for key, value in data["parameters"].items()}
     objective: Objective = resolve("objective", data["name"])(**parameters)
     return objective
-
-
-def parameters_of(objective: Objective) -> dict[str, Any]:
-    """The parameters of an objective, which is a dataclass."""
-    if not is_dataclass(objective):
-        return {}
-    return {field.name: vars(objective)[field.name] for field in fields(objective) if field.init}
 
 
 def _plain(value: Any) -> Any:

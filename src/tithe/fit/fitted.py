@@ -5,6 +5,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from copy import copy
+from functools import cache
+from inspect import getmembers_static
 from typing import Annotated, Any, Generic, Self, TypeVar, get_args, overload
 
 from sklearn.exceptions import NotFittedError
@@ -96,14 +98,10 @@ class FittedAttribute(Generic[T]):
         learner._fitted_values = values
 
 
+@cache
 def fitted_attributes(learner: type) -> dict[str, FittedAttribute[Any]]:
     """The fitted attributes that a class and its bases declare, by name."""
-    return {
-        name: attribute
-        for base in reversed(learner.__mro__)
-        for name, attribute in vars(base).items()
-        if isinstance(attribute, FittedAttribute)
-    }
+    return dict(getmembers_static(learner, lambda member: isinstance(member, FittedAttribute)))
 
 
 class StreamLearner(StoredEstimator, ABC):

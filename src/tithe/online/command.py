@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 
@@ -73,7 +74,8 @@ def online(
         source = how.open(where, live=True, schema=model.schema_)
         if resume:
             note_columns(model, source, reset=False)
-            model.__dict__.pop("feature_names_in_", None)  # rows are arrays from here on, and have none
+            with suppress(AttributeError):  # rows are arrays from here on, and have no names
+                del model.feature_names_in_
         with View(model.n_rows_ if resume else 0) as view:
             stopped, refused = _take(source, model, stop, view)
         stop.idle()

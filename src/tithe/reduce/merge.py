@@ -16,7 +16,6 @@ from scipy import sparse
 from tithe.core.contracts import Construction, NearestObjective, Objective, SampledObjective
 from tithe.core.data import Array, Block, Coreset, Site, concat
 from tithe.core.errors import FileFormatError
-from tithe.core.objective_json import parameters_of
 from tithe.core.parallel import single_blas_thread
 from tithe.core.params import OneOf, WholeNumber, check_value, resolve_size
 from tithe.core.passes import DataPass
@@ -127,7 +126,7 @@ def _check_objectives(first: Part, part: Part) -> None:
         return
     if ours.name != theirs.name:
         raise _differ(first, part, "objectives", ours.name, theirs.name)
-    parameters = parameters_of(ours), parameters_of(theirs)
+    parameters = ours.record(), theirs.record()
     name = next(name for name, value in parameters[0].items() if value != parameters[1][name])
     values = (f"{name}={of_part[name]!r}" for of_part in parameters)
     advice = ""

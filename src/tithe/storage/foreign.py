@@ -19,6 +19,7 @@ from sklearn.utils.validation import check_array
 
 from tithe.core.registry import registered_types
 from tithe.core.state_checks import Floats, Integers, Labels, Storable, check_fields, expect
+from tithe.storage.trees import booster_library, check_boosted, check_grown
 
 # types of other packages that skops does not trust by itself. They hold plain numbers, or an estimator, and are checked
 # below. Sparse matrices are read by `scipy.sparse.load_npz`, which unpickles nothing
@@ -46,11 +47,9 @@ _TRUSTED = frozenset(
     }
 )
 _LIBRARIES = ("sklearn.", "lightgbm.", "xgboost.")
-_BOOSTERS = {"lightgbm.basic.Booster": "lightgbm", "xgboost.core.Booster": "xgboost"}
 _ZIP_MAGIC = b"PK"
 _MAX_DEPTH = 60  # of objects in objects
 _DRAWS = 624  # numbers that a Mersenne twister holds
-_NO_CHILD = -1  # of a leaf of a tree
 
 
 class Held:
@@ -58,32 +57,6 @@ class Held:
 
     def __init__(self, number: int) -> None:
         self.number = number
-
-
-# -- boosters -------------------------------------------------------------------------------------
-
-
-def booster_library(thing: Any) -> str | None:
-    """The library whose booster this is, if it is one."""
-    return _BOOSTERS.get(_name_of(type(thing)))
-
-
-def booster_text(booster: Any) -> bytes:
-    """A booster in the format of its library: the text of LightGBM, the JSON of XGBoost."""
-    if booster_library(booster) == "lightgbm":
-        return str(booster.model_to_string()).encode()
-    return bytes(booster.save_raw("json"))
-
-
-def booster_from(library: str, text: bytes) -> Any:
-    """The booster in a text of its library, which must be installed."""
-    if library == "lightgbm":
-        import lightgbm
-
-        return lightgbm.Booster(model_str=text.decode())
-    import xgboost
-
-    return xgboost.Booster(model_file=bytearray(text))
 
 
 # -- by skops -------------------------------------------------------------------------------------
@@ -310,65 +283,12 @@ def _check_some(values: dict[str, Any], table: dict[str, Any], sizes: dict[str, 
     return check_fields({name: values[name] for name in table if name in values}, table, sizes=sizes)
 
 
-def _check_grown(model: Any) -> None:
-    """A fitted decision tree of scikit-learn."""
-    if "tree_" not in vars(model):
-        return
-    tree = model.tree_
-    nodes = tree.__getstate__()["nodes"]
-    depth = _check_nodes(nodes["left_child"], nodes["right_child"], nodes["left_child"] == _NO_CHILD)
-    inner = nodes["feature"][nodes["left_child"] != _NO_CHILD]
-    n_features = int(model.n_features_in_)
-    expect(tree.n_features == n_features and tree.max_depth == depth, "a tree has other columns, or another depth")
-    expect(len(inner) == 0 or (inner.min() >= 0 and inner.max() < n_features), "a tree splits unknown columns")
-
-
-def _check_boosted(model: Any) -> None:
-    """Fitted histogram-based gradient boosting of scikit-learn: its trees, and what its columns are."""
-    if "_predictors" not in vars(model):
-        return
-    n_features = int(model.n_features_in_)
-    bins = model._bin_mapper
-    expect(len(bins.is_categorical_) == n_features == len(bins.bin_thresholds_), "bins are of other columns")
-    trees = [tree for together in model._predictors for tree in together]
-    expect(all(len(together) == model.n_trees_per_iteration_ for together in model._predictors), "trees are missing")
-    for tree in trees:
-        nodes, leaf = tree.nodes, tree.nodes["is_leaf"].astype(bool)
-        _check_nodes(nodes["left"].astype(np.int64), nodes["right"].astype(np.int64), leaf)
-        inner = nodes[~leaf]
-        expect((inner["feature_idx"] >= 0).all() and (inner["feature_idx"] < n_features).all(), "unknown columns")
-        by_category = inner[inner["is_categorical"].astype(bool)]
-        bits = Integers("n", 8, dtypes=("uint32",), least=0)
-        sizes: dict[str, int] = {}
-        bits.check("raw_left_cat_bitsets", tree.raw_left_cat_bitsets, sizes)
-        expect((by_category["bitset_idx"] < sizes["n"]).all(), "categories are out of range")
-
-
-def _check_nodes(left: Any, right: Any, leaf: Any) -> int:
-    """Refuse children that do not make one tree of all nodes; returns its depth."""
-    n_nodes, level, n_seen, depth = len(left), np.zeros(1, np.int64), 1, 0
-    expect(n_nodes > 0, "a tree has no nodes")
-    seen = np.zeros(n_nodes, bool)
-    seen[0] = True
-    while True:
-        inner = level[~leaf[level]]
-        if len(inner) == 0:
-            break
-        level = np.concatenate([left[inner], right[inner]])
-        expect(level.min() > 0 and level.max() < n_nodes and not seen[level].any(), "nodes are no tree")
-        seen[level] = True
-        n_seen, depth = n_seen + len(level), depth + 1
-        expect(n_seen <= n_nodes, "nodes are no tree")
-    expect(bool(seen.all()) and n_seen == n_nodes, "nodes belong to no tree")
-    return depth
-
-
 _CHECKS: dict[str, Callable[[Any], None]] = {
     "sklearn.LinearClassifierMixin": _check_linear,
     "sklearn._BaseKMeans": _check_centers,
     "sklearn.BaseLibSVM": _check_machine,
-    "sklearn.BaseDecisionTree": _check_grown,
-    "sklearn.BaseHistGradientBoosting": _check_boosted,
+    "sklearn.BaseDecisionTree": check_grown,
+    "sklearn.BaseHistGradientBoosting": check_boosted,
     "numpy.Generator": _check_generator,
     "numpy.RandomState": _check_generator,
 }

@@ -36,7 +36,8 @@ from tithe.core.data import Array, Block
 from tithe.core.errors import FileFormatError
 from tithe.core.registry import registered_types
 from tithe.core.state_checks import Storable, expect
-from tithe.storage.foreign import booster_from, booster_library, booster_text, shell_bytes, shell_from
+from tithe.storage.foreign import shell_bytes, shell_from
+from tithe.storage.trees import booster_from, booster_library, booster_text
 
 _VALUES, _ABOUT = "values.json", "about"
 _FORMAT = 1

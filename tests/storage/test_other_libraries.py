@@ -1,0 +1,159 @@
+"""Models of other libraries in our files: trees of scikit-learn, boosters in the formats of their libraries."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import warnings
+import zipfile
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.base import BaseEstimator
+from sklearn.ensemble import (
+    AdaBoostClassifier,
+    BaggingRegressor,
+    ExtraTreesRegressor,
+    GradientBoostingClassifier,
+    HistGradientBoostingClassifier,
+    HistGradientBoostingRegressor,
+    IsolationForest,
+    RandomForestClassifier,
+)
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.tree import DecisionTreeClassifier
+
+from tithe import CoresetEstimator, CoresetKMeans, FileFormatError, load_model, save_model
+from tithe.storage.trees import booster_from, booster_text
+from tithe.storage.values import packed, unpacked
+
+RNG = np.random.default_rng(0)
+X = np.column_stack([RNG.normal(size=(400, 2)), RNG.integers(0, 5, size=400)])
+LABELS = np.where(X[:, 0] + X[:, 2] > 2.0, "yes", "no")
+COUNTS = RNG.poisson(np.exp(0.3 * X[:, 0]))
+SEED = {"random_state": 0}
+TREES: dict[str, Callable[[], Any]] = {
+    "tree": lambda: DecisionTreeClassifier(**SEED).fit(X, LABELS),
+    "forest": lambda: RandomForestClassifier(5, **SEED).fit(X, LABELS),
+    "extra trees": lambda: ExtraTreesRegressor(5, **SEED).fit(X, COUNTS),
+    "gradient boosting": lambda: GradientBoostingClassifier(n_estimators=5, **SEED).fit(X, LABELS),
+    "bagging": lambda: BaggingRegressor(n_estimators=3, **SEED).fit(X, COUNTS),
+    "adaboost": lambda: AdaBoostClassifier(n_estimators=3, **SEED).fit(X, LABELS),
+    "isolation forest": lambda: IsolationForest(n_estimators=5, **SEED).fit(X),
+    "histograms": lambda: HistGradientBoostingRegressor(loss="poisson", max_iter=5, **SEED).fit(X, COUNTS),
+    "categories": lambda: HistGradientBoostingClassifier(max_iter=5, categorical_features=[2], **SEED).fit(X, LABELS),
+}
+
+
+@pytest.mark.parametrize("name", TREES)
+def test_trees_of_scikit_learn_are_kept_whole(name: str) -> None:
+    model = TREES[name]()
+    again = unpacked(packed(model))
+    np.testing.assert_array_equal(again.predict(X), model.predict(X))
+
+
+def _set_nodes(tree: Any, field: str, node: int, value: Any) -> None:
+    """Change one number of a tree of scikit-learn, as a file could."""
+    state = tree.__getstate__()
+    nodes = state["nodes"].copy()
+    nodes[field][node] = value
+    tree.__setstate__({**state, "nodes": nodes})
+
+
+TREE_LIES: dict[str, Callable[[Any], None]] = {
+    "a child that is not there": lambda tree: _set_nodes(tree, "left_child", 0, 10**6),
+    "a circle": lambda tree: _set_nodes(tree, "right_child", 0, 0),
+    "one child twice": lambda tree: _set_nodes(tree, "right_child", 0, 1),
+    "an unknown column": lambda tree: _set_nodes(tree, "feature", 0, 3),
+    "another depth": lambda tree: tree.__setstate__({**tree.__getstate__(), "max_depth": 1}),
+}
+
+
+@pytest.mark.parametrize("name", TREE_LIES)
+def test_trees_that_lie_are_refused(name: str) -> None:
+    model = TREES["forest"]()
+    TREE_LIES[name](model.estimators_[2].tree_)
+    with pytest.raises(FileFormatError, match=r"tree|nodes"):
+        unpacked(packed(model))
+
+
+@pytest.mark.parametrize(("field", "value"), [("left", 10**6), ("right", 0), ("feature_idx", 7), ("bitset_idx", 99)])
+def test_histograms_that_lie_are_refused(field: str, value: int) -> None:
+    model = TREES["categories"]()
+    trees = [tree for (tree,) in model._predictors if tree.nodes["is_categorical"].any()]
+    nodes = trees[0].nodes
+    nodes[field][int(np.flatnonzero(nodes["is_categorical"])[0])] = value
+    with pytest.raises(FileFormatError, match=r"tree|nodes|columns|categories"):
+        unpacked(packed(model))
+
+
+def _boosters() -> dict[str, Callable[[], BaseEstimator]]:
+    lightgbm, xgboost = pytest.importorskip("lightgbm"), pytest.importorskip("xgboost")
+    return {
+        "lightgbm": lambda: lightgbm.LGBMClassifier(n_estimators=5, verbose=-1, **SEED),
+        "xgboost": lambda: xgboost.XGBRegressor(n_estimators=5, **SEED),
+    }
+
+
+@pytest.mark.parametrize("library", ["lightgbm", "xgboost"])
+@pytest.mark.parametrize("piped", [False, True])
+def test_boosters_are_kept_in_the_format_of_their_library(tmp_path, library: str, piped: bool) -> None:
+    booster = _boosters()[library]()
+    y = LABELS if library == "lightgbm" else COUNTS
+    estimator = make_pipeline(StandardScaler(), booster) if piped else booster
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = CoresetEstimator(estimator, coreset_size=200, **SEED).fit(X, y)
+        save_model(model, tmp_path / "model.tithe")
+        again = load_model(tmp_path / "model.tithe")
+        np.testing.assert_array_equal(again.predict(X), model.predict(X))
+    with zipfile.ZipFile(tmp_path / "model.tithe") as archive:
+        models = [archive.read(name) for name in archive.namelist() if name.startswith("models/")]
+    if library == "lightgbm":
+        assert any(text.startswith(b"tree\nversion=") for text in models)
+    else:
+        assert any(text.startswith(b"{") and "learner" in json.loads(text) for text in models)
+
+
+@pytest.mark.parametrize("library", ["lightgbm", "xgboost"])
+def test_a_damaged_booster_is_refused(library: str) -> None:
+    model = _boosters()[library]().fit(X, COUNTS if library == "xgboost" else LABELS)
+    with zipfile.ZipFile(io.BytesIO(packed(model))) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    cut = next(name for name, text in members.items() if text.startswith((b"tree", b'{"learner')))
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        for name, content in members.items():
+            archive.writestr(name, content[: len(content) // 3] if name == cut else content)
+    with pytest.raises(FileFormatError):
+        unpacked(file.getvalue())
+
+
+BOOSTER_LIES = {
+    "lightgbm": (rb"left_child=\d+", b"left_child=77"),
+    "xgboost": (rb'"left_children":\[\d+', b'"left_children":[77'),
+}
+
+
+@pytest.mark.parametrize("library", BOOSTER_LIES)
+def test_a_booster_that_lies_is_refused(library: str) -> None:
+    model = _boosters()[library]().fit(X, COUNTS if library == "xgboost" else LABELS)
+    pattern, lie = BOOSTER_LIES[library]
+    text = booster_text(model.booster_ if library == "lightgbm" else model.get_booster())
+    lying, n_lies = re.subn(pattern, lie, text, count=1)
+    assert n_lies == 1
+    with pytest.raises(FileFormatError, match=r"nodes|tree"):
+        booster_from(library, lying)
+
+
+def test_learners_of_ours_inside_a_pipeline_are_kept_without_their_rows() -> None:
+    model = make_pipeline(StandardScaler(), CoresetKMeans(3, coreset_size=100, **SEED)).fit(X)
+    slim, whole = unpacked(packed(model, rows=False)), unpacked(packed(model))
+    for again in (slim, whole):
+        np.testing.assert_array_equal(again.predict(X), model.predict(X))
+    assert not hasattr(slim[-1], "coreset_") and len(whole[-1].coreset_) == 100
+    assert hasattr(model[-1], "coreset_")
