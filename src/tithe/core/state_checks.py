@@ -348,7 +348,7 @@ class Storable:
     def from_record(cls, record: dict[str, Any]) -> Self:
         """The object with these values, checked. Raises `FileFormatError`, or `ValueError` from the constructor."""
         check_fields(record, cls.stored_checks(), optional=_with_defaults(cls), who=cls.__name__)
-        given = {field.name for field in fields(cls) if field.init} if is_dataclass(cls) else set()
+        given = [field.name for field in fields(cls) if field.init] if is_dataclass(cls) else []
         thing = cls(**{name: value for name, value in record.items() if name in given})
         restore(thing, {name: value for name, value in record.items() if name not in given})
         thing.check_relations()
@@ -412,7 +412,7 @@ def check_fields(
 
 
 @functools.cache  # annotations are compiled each time they are asked for: a fifth of the time to resume a stream
-def _declared_checks(kind: type) -> Mapping[str, Check]:
+def _declared_checks(kind: Any) -> Mapping[str, Check]:
     hints = get_type_hints(kind, include_extras=True)
     if is_dataclass(kind):
         return {field.name: check_of(hints[field.name]) for field in fields(kind)}

@@ -287,8 +287,9 @@ class CoresetLearner(StreamLearner, Described):
         same = type(objective) is type(stored) and objective.classes == stored.classes
         expect(same, "a stream is for another learner")
         for block in [*stream.state.rows.parts, *stream.state.tree.slots] if objective.n_classes else []:
-            numbers = block.y is not None and block.y.dtype.kind in "iu"
-            expect(numbers and block.y.min() >= 0 and block.y.max() < objective.n_classes, "rows have no class numbers")
+            y = np.zeros(0) if block.y is None else block.y
+            numbers = y.dtype.kind in "iu" and y.min() >= 0 and y.max() < objective.n_classes
+            expect(numbers, "rows have no class numbers")
 
     def _check_options(self) -> None:
         """Refuse wrong parameters before a row is read."""

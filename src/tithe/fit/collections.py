@@ -16,7 +16,6 @@ from sklearn.utils.validation import check_is_fitted
 
 from tithe.core.contracts import partition_id
 from tithe.core.parallel import limit_threads, single_blas_thread
-from tithe.core.state_checks import Storable
 from tithe.fit.results import FittedLearner
 from tithe.rows.arrays import as_matrix
 from tithe.rows.dask_collections import dask_source, is_dask_collection
@@ -56,7 +55,7 @@ def lazy_on_collections(method: Method) -> Method:
     """
 
     @functools.wraps(method)
-    def lazy(learner: Storable, X: Any, *args: Any, **options: Any) -> Any:
+    def lazy(learner: Any, X: Any, *args: Any, **options: Any) -> Any:
         is_dask = is_dask_collection(X)
         if not is_dask and not is_spark_frame(X):
             return method(learner, X, *args, **options)

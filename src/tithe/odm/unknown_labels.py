@@ -128,7 +128,8 @@ class UnknownLabels(KernelRows, Described, BaseEstimator):
         rows = checked_block(self, X, reset=False).X
         if self.machine_ is None:
             return np.zeros(rows.shape[0])
-        return self.machine_.decision_function(self._machine_rows(rows))
+        scores: Array = self.machine_.decision_function(self._machine_rows(rows))
+        return scores
 
     def _machine_rows(self, X: Any) -> Any:
         """Rows as the machine takes them."""

@@ -328,7 +328,7 @@ class Chain(Storable):
 
     @classmethod
     def from_record(cls, record: dict[str, Any]) -> Self:
-        options = record.get("options")
+        options: dict[str, Any] = record.get("options", {})
         expect(isinstance(options, dict), "a chain has no options")
         check_fields(options, _OPTIONS)
         p = int(options["max_clusters"])

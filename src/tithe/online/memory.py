@@ -187,7 +187,7 @@ class Past(StoredState):
 
     def room(self, state: Array) -> int:
         """The number of rows that can be added before `make_room`."""
-        room = self.rows.shape[1] - int(state[N])
+        room: int = self.rows.shape[1] - int(state[N])
         return room if self.summary_size is None else min(room, self.n_old + self.summary_size - int(state[N]))
 
     def make_room(self, state: Array, centers: Array) -> None:

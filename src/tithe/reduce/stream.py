@@ -239,7 +239,8 @@ def restored(objects: Mapping[str, Any], rows: Mapping[str, Any]) -> StreamState
     expect(isinstance(state, StreamState), "there is no state of a stream")
     buffer = replace(state.rows, parts=(rows["buffer"],) if "buffer" in rows else (), like=rows.get("like"))
     tree = restored_tree(rows, state.tree.n_leaves)
-    return checked(replace(state, rows=checked(buffer), tree=tree, absorbed=rows.get("absorbed")))
+    whole: StreamState = replace(state, rows=checked(buffer), tree=tree, absorbed=rows.get("absorbed"))
+    return checked(whole)
 
 
 def reduced_rows(state: StreamState, ids: Array) -> Array:

@@ -224,7 +224,8 @@ def _is_whole(generation: Path) -> bool:
 
 def _read(generation: Path) -> State:
     manifest = _manifest(generation)
-    objects, rows = {}, {}
+    objects: dict[str, Any] = {}
+    rows: dict[str, Any] = {}
     for name, data in _files(generation, manifest):
         kind, _, name = name.removesuffix(".tithe").partition("-")
         (rows if kind == "rows" else objects)[name] = unpacked(data)

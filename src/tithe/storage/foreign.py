@@ -185,7 +185,7 @@ def _check(thing: Any, seen: set[int], depth: int) -> None:
     expect(depth < _MAX_DEPTH, "objects are nested too deeply")
     seen.add(id(thing))
     if isinstance(thing, (set, frozenset)):
-        parts = dict(enumerate(thing))
+        parts: dict[Any, Any] = dict(enumerate(thing))
     else:
         parts = _named_parts(thing)
     for name, part in parts.items():
@@ -200,9 +200,8 @@ def _check(thing: Any, seen: set[int], depth: int) -> None:
     elif isinstance(thing, BaseEstimator):
         _check_estimator(thing)
     names = {f"{base.__module__.partition('.')[0]}.{base.__name__}" for base in type(thing).__mro__}
-    for name, check in _CHECKS.items():
-        if name in names:
-            check(thing)
+    for base in names & _CHECKS.keys():
+        _CHECKS[base](thing)
 
 
 def _check_sparse(matrix: Any) -> None:

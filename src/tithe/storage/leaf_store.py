@@ -159,6 +159,8 @@ def _read(path: Path) -> Block | None:
     except FileNotFoundError:
         return None
     try:
-        return unpacked(data)
+        block = unpacked(data)
+        expect(isinstance(block, Block), "it holds no rows")
     except FileFormatError as error:
         raise FileFormatError(f"{str(path)!r}: {error}") from error
+    return block  # type: ignore[no-any-return]

@@ -58,7 +58,8 @@ def packed(thing: Any, about: Mapping[str, Any] | None = None, *, rows: bool = T
     content = {"format": _FORMAT, _ABOUT: {**(about or {}), "n_rows": writer.n_rows}, "value": value}
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w") as archive:
-        for name, data in {_VALUES: json.dumps(content, allow_nan=False), **writer.members}.items():
+        members = {_VALUES: json.dumps(content, allow_nan=False).encode(), **writer.members}
+        for name, data in members.items():
             archive.writestr(zipfile.ZipInfo(name), data)  # without the time: equal objects have equal bytes
     return file.getvalue()
 

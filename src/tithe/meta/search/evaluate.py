@@ -234,7 +234,7 @@ class Evaluator:
 
 def starts_warm(model: Any) -> bool:
     """Whether a candidate can start from the solution of the one before."""
-    return isinstance(model, CoresetLearner) and "warm_start" in model.get_params(deep=False)  # type: ignore[attr-defined]
+    return isinstance(model, CoresetLearner) and "warm_start" in model.get_params(deep=False)
 
 
 def evaluate(
