@@ -57,7 +57,12 @@ FOREIGN = {
 
 # files that look into ``vars(x)`` or ``x.__dict__`` of objects of other libraries
 OPENS_FOREIGN = ("storage/foreign.py", "storage/trees.py")
-PICKLING = {"__getstate__", "__setstate__", "__reduce__"}  # methods that may handle the attributes of their own object
+PICKLING = {
+    "__getstate__",
+    "__setstate__",
+    "__reduce__",
+    "record",
+}  # methods that may handle the attributes of their own object
 
 
 def _subject(node: ast.expr) -> str:

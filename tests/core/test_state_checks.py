@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pkgutil
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -10,8 +12,9 @@ import pytest
 from tithe.clustering.learners import CoresetKMeans
 from tithe.core.data import Array, Block
 from tithe.core.errors import FileFormatError
-from tithe.core.state_checks import check_of
+from tithe.core.state_checks import Storable, check_of
 from tithe.fit.fitted import FittedAttribute
+from tithe.fit.stored import StoredEstimator
 
 BLOCK = Block(X=np.zeros((2, 1)))
 
@@ -54,3 +57,22 @@ def test_an_attribute_of_a_new_learner_is_checked_without_another_line(value: An
         model.n_pairs_ = value
     with pytest.raises(FileFormatError, match=fault):
         Counting.from_record(model.record())
+
+
+def test_an_attribute_that_is_not_declared_is_not_lost_without_a_word() -> None:
+    model = CoresetKMeans(2, random_state=0).fit(np.eye(9))
+    model.remarks_ = "kept nowhere"
+    with pytest.raises(ValueError, match="remarks_"):
+        model.record()
+
+
+def test_no_class_declares_a_stored_attribute_again_without_its_check() -> None:
+    """The annotation of a subclass hides that of its base, and the value would be lost."""
+    for package in ("odm", "online", "dictionary", "clustering", "linear", "meta", "fit"):
+        for module in pkgutil.walk_packages(import_module(f"tithe.{package}").__path__, f"tithe.{package}."):
+            for cls in vars(import_module(module.name)).values():
+                if isinstance(cls, type) and issubclass(cls, StoredEstimator):
+                    declared = {
+                        name for base in cls.__mro__[1:] if issubclass(base, Storable) for name in base.stored_checks()
+                    }
+                    assert declared <= set(cls.stored_checks()), cls

@@ -336,7 +336,8 @@ class Storable:
     @classmethod
     def stored_checks(cls) -> Mapping[str, Check]:
         """The check of each stored attribute, by name."""
-        return _declared_checks(cls)
+        kind: Any = cls
+        return _declared_checks(kind)
 
     def record(self) -> dict[str, Any]:
         """The values of the stored attributes by name, of those that are set and not defaults of the class."""
@@ -347,8 +348,9 @@ class Storable:
     @classmethod
     def from_record(cls, record: dict[str, Any]) -> Self:
         """The object with these values, checked. Raises `FileFormatError`, or `ValueError` from the constructor."""
-        check_fields(record, cls.stored_checks(), optional=_with_defaults(cls), who=cls.__name__)
-        given = [field.name for field in fields(cls) if field.init] if is_dataclass(cls) else []
+        kind: Any = cls
+        check_fields(record, cls.stored_checks(), optional=_with_defaults(kind), who=cls.__name__)
+        given = [field.name for field in fields(kind) if field.init] if is_dataclass(kind) else []
         thing = cls(**{name: value for name, value in record.items() if name in given})
         restore(thing, {name: value for name, value in record.items() if name not in given})
         thing.check_relations()

@@ -52,7 +52,14 @@ class StoredEstimator(Storable):
         return super().get_params(deep)  # type: ignore[misc,no-any-return]
 
     def record(self) -> dict[str, Any]:
-        return {"parameters": self.get_params(deep=False), **super().record()}
+        record = {"parameters": self.get_params(deep=False), **super().record()}
+        lost = [name for name in vars(self) if name.endswith("_") and name not in self.stored_checks()]
+        if lost:
+            raise ValueError(
+                f"{type(self).__name__} has the attribute {lost[0]}, which a file would not keep: declare it with a "
+                "check, or as a FittedAttribute."
+            )
+        return record
 
     @classmethod
     def from_record(cls, record: dict[str, Any]) -> Self:
