@@ -24,23 +24,20 @@ from tithe.core.state_checks import Instance as InstanceOf
 from tithe.fit.base import limits_threads
 from tithe.fit.bases import BaseEstimator, ClassifierMixin
 from tithe.fit.fitted import COLUMNS, OPTIONAL_COLUMNS, check_schema
-from tithe.fit.labels import encoded_classes, weights_by_class
+from tithe.fit.labels import weights_by_class
 from tithe.fit.results import Described
-from tithe.fit.tables import checked_block
 from tithe.meta.search.folds import splits_of
-from tithe.odm.base import KernelRows, margins_of, row_costs
+from tithe.odm.base import KernelRows, class_numbers, labelled_rows, margins_of, row_costs
 from tithe.odm.classifier import ODMClassifier
 from tithe.odm.solvers.kernel_matrix import (
     KERNELS_WITH_GAMMA,
     GivenKernel,
     Gram,
-    checked_matrix,
     gamma_for,
-    training_kernel,
-    whole_matrix,
+    training_matrix,
 )
 from tithe.odm.solvers.many_classes import KernelMulticlassDual, solve_many_classes
-from tithe.odm.solvers.path import check_memory, leave_one_out
+from tithe.odm.solvers.path import check_memory, held_out
 from tithe.odm.solvers.two_classes import Dual, solve_two_classes
 
 _LAM_STEP, _GAMMA_STEP = 1.5, 1.0  # standard deviations of a step from the best, in powers of two
@@ -129,8 +126,6 @@ class ODMClassifierCV(KernelRows, ClassifierMixin, Described, Storable, BaseEsti
     (True, True)
     """
 
-    n_features_in_: int
-    feature_names_in_: Array
     classes_: Array
     best_params_: dict[str, Any]
     best_score_: float
@@ -197,14 +192,12 @@ class ODMClassifierCV(KernelRows, ClassifierMixin, Described, Storable, BaseEsti
         has_gamma = isinstance(self.kernel, str) and self.kernel in KERNELS_WITH_GAMMA
         space = SearchSpace(lams=self.lams, mus=self.mus, thetas=self.thetas, gammas=self.gammas if has_gamma else None)
         seed = as_seed(self.random_state)
-        if y is None:
-            raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None.")
-        block = checked_block(self, X, y, sample_weight, reset=True)
+        block, codes = labelled_rows(self, X, y, sample_weight)
         with suppress(AttributeError):  # of an earlier fit
             del self.best_estimator_
         machine = ODMClassifier() if self.estimator is None else clone(self.estimator)
         machine._check_options()
-        rows, block = self._held_out_rows(machine, block, seed)
+        rows, block = self._held_out_rows(machine, block, codes, seed)
         check_memory(len(block), 1e6 * machine.cache_size)
         unit = gamma_for(self.kernel, "scale", block)
         candidates: list[Candidate] = []
@@ -213,7 +206,9 @@ class ODMClassifierCV(KernelRows, ClassifierMixin, Described, Storable, BaseEsti
             for chosen in self._batches(space, rng_for(seed, "candidates"), candidates, outcomes):
                 for gamma, group in itertools.groupby(sorted(chosen), key=lambda candidate: candidate.gamma):
                     together = list(group)
-                    kernel = _kernel_matrix(machine, block, None if gamma is None else gamma * unit)
+                    if gamma is not None:
+                        machine.set_params(gamma=gamma * unit)
+                    kernel = training_matrix(machine, block) + machine._constant
                     for candidate, outcome in zip(together, rows.outcomes(kernel, together), strict=True):
                         candidates.append(candidate)
                         outcomes.append(outcome)
@@ -243,12 +238,11 @@ class ODMClassifierCV(KernelRows, ClassifierMixin, Described, Storable, BaseEsti
             n_left -= n_now
             yield space.near(candidates[_best_of(outcomes)], n_now, rng)
 
-    def _held_out_rows(self, machine: ODMClassifier, block: Block, seed: int) -> tuple[HeldOutRows, Block]:
+    def _held_out_rows(
+        self, machine: ODMClassifier, block: Block, codes: Array, seed: int
+    ) -> tuple[HeldOutRows, Block]:
         """What scores the candidates, and the rows in question: without those of no weight if one is left out."""
         assert block.y is not None
-        self.classes_, codes = encoded_classes(block.y)
-        if len(self.classes_) < 2:
-            raise ValueError(f"y holds only one class, {self.classes_.tolist()[0]!r}: there is nothing to tell apart.")
         weight = weights_by_class(machine.class_weight, self.classes_, codes, block.sample_weight)
         cv = self._cv(codes, may_leave_out=len(self.classes_) == 2 and not machine._free)
         if cv == "loo" and weight is not None and not weight.all():
@@ -438,31 +432,15 @@ class Outcome:
 
 @dataclass(frozen=True, kw_only=True)
 class HeldOutRows:
-    """Scores candidates by rows that they were not fitted to.
+    """Scores candidates by rows that they were not fitted to."""
 
-    Parameters
-    ----------
-    machine : ODMClassifier
-        Whose solver, tolerance and intercept count.
-    codes : (n,)
-        Class numbers.
-    weight, score_weight : (n,) or None
-        Of each row in the fits, where rows of weight zero have no part, and in the scores.
-    classes : (K,)
-    splits : list of pairs of row numbers, or None
-        Those that are fitted and those that are scored, for each fold. None is leave-one-out.
-    scorer : callable or None
-        A scorer of scikit-learn; None is the accuracy.
-    seed : int
-    """
-
-    machine: ODMClassifier
-    codes: Array
-    weight: Array | None
-    score_weight: Array | None
-    classes: Array
-    splits: list[tuple[Array, Array]] | None
-    scorer: Any
+    machine: ODMClassifier  # whose solver, tolerance and intercept count
+    codes: Array  # (n,)
+    weight: Array | None  # (n,), in fits, where rows of weight zero have no part
+    score_weight: Array | None  # (n,)
+    classes: Array  # (K,)
+    splits: list[tuple[Array, Array]] | None  # rows that are fitted, and scored, in each fold; None is leave-one-out
+    scorer: Any  # of scikit-learn; None is the accuracy
     seed: int
 
     def outcomes(self, kernel: Array, candidates: list[Candidate]) -> Iterator[Outcome]:
@@ -474,8 +452,8 @@ class HeldOutRows:
             if self.splits is None:
                 cost = row_costs(self.weight, len(every), candidate.lam, candidate.theta)
                 dual = self._two(kernel, every, cost, candidate, starts, 0)
-                band = {"mu": candidate.mu, "theta": candidate.theta}
-                parts = [(every, leave_one_out(kernel, dual.sign, cost, dual.gamma, **band))]
+                values = held_out(kernel, dual.sign, cost, dual.gamma, mu=candidate.mu, theta=candidate.theta)
+                parts = [(every, values)]
             else:
                 folds = enumerate(self.splits)
                 parts = [(test, self._fold(kernel, candidate, train, test, k, starts)) for k, (train, test) in folds]
@@ -531,7 +509,7 @@ class HeldOutRows:
         weight = None if self.score_weight is None else self.score_weight[rows]
         codes = self.codes[rows]
         if self.scorer is None:
-            return float(np.average(_predicted(values) == codes, weights=weight))
+            return float(np.average(class_numbers(values) == codes, weights=weight))
         known = np.zeros((len(self.codes), *values.shape[1:]))
         known[rows] = values
         weights = {} if weight is None else {"sample_weight": weight}
@@ -542,11 +520,6 @@ class HeldOutRows:
         weight = None if self.score_weight is None else self.score_weight[rows]
         margins = margins_of(values, self.codes[rows])
         return float(np.average(np.logaddexp(0.0, -2.0 * margins), weights=weight))
-
-
-def _predicted(values: Array) -> Array:
-    codes: Array = (values > 0.0).astype(int) if values.ndim == 1 else values.argmax(axis=1)
-    return codes
 
 
 class _KnownDecisions(ClassifierMixin, BaseEstimator):
@@ -561,17 +534,8 @@ class _KnownDecisions(ClassifierMixin, BaseEstimator):
         return values
 
     def predict(self, X: Array) -> Array:
-        labels: Array = self.classes_[_predicted(self.decision_function(X))]
+        labels: Array = self.classes_[class_numbers(self.decision_function(X))]
         return labels
-
-
-def _kernel_matrix(machine: ODMClassifier, block: Block, gamma: float | None) -> Array:
-    """K (n, n) with the square of the constant feature, in double precision."""
-    if machine.kernel == "precomputed":
-        return checked_matrix(block.X).astype(np.float64) + machine._constant
-    if gamma is not None:
-        machine.set_params(gamma=gamma)
-    return whole_matrix(training_kernel(machine, block), block.X) + machine._constant
 
 
 def _best_of(outcomes: list[Outcome]) -> int:

@@ -30,8 +30,8 @@ class Margins:
     """The margins of rows under a classifier, in units of their mean where that is positive.
 
     ``distribution`` is that of the margins in the units of the decision function. What follows from it by weight, and
-    does not change with the scale of the decision function: ``spread``, the standard deviation over the mean,
-    ``semi_spread``, the same of margins below the mean, and ``wrong``, the share of margins that are not positive.
+    does not change with the scale of the decision function: ``spread``, the standard deviation over the mean, and
+    ``wrong``, the share of margins that are not positive.
     """
 
     values: Array
@@ -44,14 +44,7 @@ class Margins:
 
     @property
     def spread(self) -> float:
-        return self._over_mean(self.distribution.variance)
-
-    @property
-    def semi_spread(self) -> float:
-        return self._over_mean(self.distribution.semi_variance)
-
-    def _over_mean(self, variance: float) -> float:
-        return float(np.sqrt(variance)) / self.mean if self.mean > 0.0 else np.inf
+        return float(np.sqrt(self.distribution.variance)) / self.mean if self.mean > 0.0 else np.inf
 
 
 def margins_of(

@@ -419,14 +419,14 @@ class ExactMachine(Storable):
                 return self._by_path(kernel, matrix, rows, removed, order)
             except PathError:
                 rows = self.rows.joined(sign, cost, margin)
-        whole = _whole(kernel, n + k)[np.ix_(order, order)]
+        whole = mirrored(kernel[: n + k, : n + k])[np.ix_(order, order)]
         rows, tableau = solved(whole, rows.take(order))
         return _replacement(order, rows, whole, tableau)
 
     def rescaled(self, cost: Array) -> Change:
         """The same rows with other costs."""
         n = len(self)
-        whole = _whole(self.kernel, n)
+        whole = mirrored(self.kernel[:n, :n])
         rows, tableau = solved(whole, replace(self.rows.take(np.arange(n)), cost=cost))
         return _replacement(np.arange(n), rows, whole, tableau)
 
@@ -456,7 +456,7 @@ class ExactMachine(Storable):
         if n_unchecked == _CHECK_EVERY or _error_of_some(kernel, rows) > _MAX_UNCHECKED_ERROR:
             n_unchecked = 0
             if corrected(kernel, tableau, rows) > MAX_ERROR:
-                whole = _whole(kernel, n)[np.ix_(order, order)]
+                whole = mirrored(kernel[:n, :n])[np.ix_(order, order)]
                 rows, tableau = factorised(whole, rows.take(order))
                 return _replacement(order, rows, whole, tableau)
         return Change(
@@ -509,7 +509,8 @@ class ExactMachine(Storable):
         names = ("sign", "cost", "gamma", "margin", "side", "mu", "theta")
         self.rows = Rows(**{name: state[name] for name in names})
         self.terms, self.signs, self.n_unchecked = state["terms"], state["signs"], state["n_unchecked"]
-        self.kernel, self.matrix = (_unpacked(state[name], n) for name in ("kernel", "matrix"))
+        self.kernel, self.matrix = np.zeros((n, n)), np.zeros((n, n))
+        self.kernel[np.tril_indices(n)], self.matrix[np.tril_indices(n)] = state["kernel"], state["matrix"]
 
     def _check_state(self) -> None:
         pass  # all of it was checked before it was unpacked
@@ -562,17 +563,6 @@ def _error_of_some(kernel: Array, rows: Rows) -> float:
     return float(np.abs(margin - rows.margin[first:]).max(initial=0.0))
 
 
-def _unpacked(lower: Array, n: int) -> Array:
-    matrix = np.zeros((n, n))
-    matrix[np.tril_indices(n)] = lower
-    return matrix
-
-
-def _whole(matrix: Array, n: int) -> Array:
-    """The symmetric matrix (n, n) of which the lower triangle is stored."""
-    return mirrored(matrix[:n, :n])
-
-
 def _order_without(n_rows: int, removed: Array) -> Array:
     """Positions without those removed: the last rows move into the gaps, so that little of a matrix is copied."""
     n_kept = n_rows - len(removed)
@@ -611,11 +601,21 @@ def _extend(matrix: Array, kernel: Array, outside: Array, n: int, terms: Array, 
     matrix[n_old:n, n_old:n] = np.tril(kernel[n_old:n, n_old:n]) - np.tril(seen.T @ new)
 
 
-def leave_one_out(kernel: Array, sign: Array, cost: Array, gamma: Array, *, mu: float, theta: float) -> Array:
-    """The decision value of each row for the machine of all other rows: (n,).
+def held_out(
+    kernel: Array,
+    sign: Array,
+    cost: Array,
+    gamma: Array,
+    groups: Sequence[Array] | None = None,
+    *,
+    mu: float,
+    theta: float,
+) -> Array:
+    """The decision value of each row for the machine without the rows of its group: (n,).
 
-    They are exact: the machine is the one that a fit without the row would give, with the costs C of the other rows as
-    they are. (A fit with the same ``lam`` has costs n / (n - 1) times as large.)
+    Every row is in one group; None leaves out one row at a time. Values are exact: the machine is the one that a fit
+    without the group would give, with the costs C of the other rows as they are. (A fit with the same ``lam`` has
+    larger costs, as fewer rows share it.)
 
     Parameters
     ----------
@@ -626,15 +626,8 @@ def leave_one_out(kernel: Array, sign: Array, cost: Array, gamma: Array, *, mu: 
         C of each row, positive.
     gamma : (n,) array
         Multipliers of a solution. They need not be exact, zeros will do: the solver starts from them.
-    mu, theta : float
     """
-    return held_out(kernel, sign, cost, gamma, [np.array([i]) for i in range(len(sign))], mu=mu, theta=theta)
-
-
-def held_out(
-    kernel: Array, sign: Array, cost: Array, gamma: Array, groups: Sequence[Array], *, mu: float, theta: float
-) -> Array:
-    """Decision values of the rows of each group for the machine without them; every row is in one group."""
+    groups = [np.array([i]) for i in range(len(sign))] if groups is None else groups
     side = np.zeros(len(sign), np.int64)
     start = Rows(sign=sign, cost=cost, gamma=gamma, margin=np.zeros(len(sign)), side=side, mu=mu, theta=theta)
     rows, tableau = solved(kernel, start)
