@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
@@ -200,20 +200,18 @@ class ODMClassifierCV(KernelRows, ClassifierMixin, Described, Storable, BaseEsti
         rows, block = self._held_out_rows(machine, block, codes, seed)
         check_memory(len(block), 1e6 * machine.cache_size)
         unit = gamma_for(self.kernel, "scale", block)
-        candidates: list[Candidate] = []
         outcomes: list[Outcome] = []
         with single_blas_thread():
-            for chosen in self._batches(space, rng_for(seed, "candidates"), candidates, outcomes):
+            for chosen in self._batches(space, rng_for(seed, "candidates"), outcomes):
                 for gamma, group in itertools.groupby(sorted(chosen), key=lambda candidate: candidate.gamma):
-                    together = list(group)
                     if gamma is not None:
                         machine.set_params(gamma=gamma * unit)
                     kernel = training_matrix(machine, block) + machine._constant
-                    for candidate, outcome in zip(together, rows.outcomes(kernel, together), strict=True):
-                        candidates.append(candidate)
+                    for outcome in rows.outcomes(kernel, group):
                         outcomes.append(outcome)
-                        self._show(candidate, outcome, len(outcomes))
-        self.cv_results_ = _search_results(candidates, outcomes, unit)
+                        if self.verbose:
+                            print(f"[{len(outcomes)}/{self.n_candidates}] {outcome}")
+        self.cv_results_ = _search_results(outcomes, unit)
         self.best_index_ = _best_of(outcomes)
         self.best_params_ = self.cv_results_["params"][self.best_index_]
         self.best_score_ = float(self.cv_results_["mean_test_score"][self.best_index_])
@@ -227,7 +225,7 @@ class ODMClassifierCV(KernelRows, ClassifierMixin, Described, Storable, BaseEsti
         return self
 
     def _batches(
-        self, space: SearchSpace, rng: np.random.Generator, candidates: list[Candidate], outcomes: list[Outcome]
+        self, space: SearchSpace, rng: np.random.Generator, outcomes: list[Outcome]
     ) -> Iterator[list[Candidate]]:
         """Candidates from all over the space, and then near the best of those that have an outcome."""
         n_drawn = max(1, round(_DRAWN_SHARE * self.n_candidates))
@@ -236,7 +234,7 @@ class ODMClassifierCV(KernelRows, ClassifierMixin, Described, Storable, BaseEsti
         for batch in range(_N_REFINEMENTS):
             n_now = n_left // (_N_REFINEMENTS - batch)
             n_left -= n_now
-            yield space.near(candidates[_best_of(outcomes)], n_now, rng)
+            yield space.near(outcomes[_best_of(outcomes)].candidate, n_now, rng)
 
     def _held_out_rows(
         self, machine: ODMClassifier, block: Block, codes: Array, seed: int
@@ -275,11 +273,6 @@ class ODMClassifierCV(KernelRows, ClassifierMixin, Described, Storable, BaseEsti
         if not may_leave_out:
             raise ValueError("cv='loo' is for two classes and a finite intercept_scaling: give a number of folds.")
         return "loo"
-
-    def _show(self, candidate: Candidate, outcome: Outcome, number: int) -> None:
-        if self.verbose:
-            what = f"[{number}/{self.n_candidates}] {candidate}"
-            print(f"{what}, gamma in units of scale: {outcome.scores.mean():.4f} ({outcome.seconds:.2f} s)")
 
     # -- methods of the best machine -----------------------------------------------------------
 
@@ -425,9 +418,13 @@ def _next_value(value: float, values: Sequence[float], rng: np.random.Generator)
 class Outcome:
     """Scores (folds,) of one candidate, the mean smooth loss that decides between equal scores, and the seconds."""
 
+    candidate: Candidate
     scores: Array
     loss: float
     seconds: float
+
+    def __str__(self) -> str:
+        return f"{self.candidate}, gamma in units of scale: {self.scores.mean():.4f} ({self.seconds:.2f} s)"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -443,7 +440,7 @@ class HeldOutRows:
     scorer: Any  # of scikit-learn; None is the accuracy
     seed: int
 
-    def outcomes(self, kernel: Array, candidates: list[Candidate]) -> Iterator[Outcome]:
+    def outcomes(self, kernel: Array, candidates: Iterable[Candidate]) -> Iterator[Outcome]:
         """Outcomes of candidates with this kernel matrix (n, n), in their order; each fit starts from the last one."""
         starts: dict[int, Array] = {}
         every = np.arange(len(self.codes))
@@ -459,7 +456,7 @@ class HeldOutRows:
                 parts = [(test, self._fold(kernel, candidate, train, test, k, starts)) for k, (train, test) in folds]
             scores = np.array([self._score(rows, values) for rows, values in parts])
             loss = float(np.mean([self._loss(rows, values) for rows, values in parts]))
-            yield Outcome(scores=scores, loss=loss, seconds=time.perf_counter() - begin)
+            yield Outcome(candidate=candidate, scores=scores, loss=loss, seconds=time.perf_counter() - begin)
 
     def _fold(
         self, kernel: Array, candidate: Candidate, train: Array, test: Array, fold: int, starts: dict[int, Array]
@@ -543,11 +540,11 @@ def _best_of(outcomes: list[Outcome]) -> int:
     return max(range(len(outcomes)), key=lambda i: (float(outcomes[i].scores.mean()), -outcomes[i].loss))
 
 
-def _search_results(candidates: list[Candidate], outcomes: list[Outcome], unit: float) -> dict[str, Any]:
+def _search_results(outcomes: list[Outcome], unit: float) -> dict[str, Any]:
     """``cv_results_`` as in scikit-learn's searches; ``unit`` is the gamma that widths are multiples of."""
     params = [
         {"lam": c.lam, "mu": c.mu, "theta": c.theta, **({} if c.gamma is None else {"gamma": c.gamma * unit})}
-        for c in candidates
+        for c in (outcome.candidate for outcome in outcomes)
     ]
     scores = np.array([outcome.scores for outcome in outcomes])
     mean = scores.mean(axis=1)

@@ -505,12 +505,8 @@ class IncrementalODMClassifier(KernelMachine, ClassifierMixin, Described, Storab
             self._next_id, self._forgotten, self._flipped = state.next_id, state.forgotten, state.flipped
             self._gamma, self._centre, self._single = state.gamma, centre, False
             self.classes_, self.cost_ = state.classes, state.cost
-            self.support_, self.support_vectors_, self.dual_coef_, self.intercept_ = (
-                ids,
-                vectors,
-                coefficients,
-                intercept,
-            )
+            self.support_, self.support_vectors_ = ids, vectors
+            self.dual_coef_, self.intercept_ = coefficients, intercept
             if self._gap is not None:
                 del self._gap, self._unlearning
         return self

@@ -9,7 +9,7 @@ import numpy as np
 from sklearn.metrics.pairwise import euclidean_distances
 from sklearn.utils.validation import check_is_fitted
 
-from tithe.certify.certificate import Certificate
+from tithe.certify.certificate import Certificate, bound_certificate
 from tithe.clustering.objective import KMeansObjective
 from tithe.core.contracts import Source
 from tithe.core.data import Array, Block, concat
@@ -188,17 +188,10 @@ def label_certificate(value: float, bound: float | None, n_searched: int, n_rows
     """What a lower bound on the objective over all labels says of labels with this value."""
     if bound is None:
         return None
-    excess = max(value - bound, 0.0)
     searched_all = n_searched == n_rows
     rows = f"all {n_rows} rows" if searched_all else f"{n_searched} of {n_rows} rows"
-    return Certificate(
-        kind="bound",
-        quantity="excess_loss",
-        value=excess,
-        relative_excess=excess / value if value > 0.0 else 0.0,
-        bound=excess,
-        n_rows=n_searched,
-        passes=1,
+    return replace(
+        bound_certificate(value, max(value - bound, 0.0), n_searched, passes=1),
         compared_on="all rows" if searched_all else f"the {n_searched} rows that labels were searched for",
         sentence=(
             f"The objective of the labels is {value:.6g} on {rows}. No labels that obey the constraints have one below "

@@ -65,20 +65,6 @@ class LinearProblem(MarginLoss):
     l is that of `MarginLoss`: margins below the band [1 - theta, 1 + theta] are penalised, and so are those above it,
     mu times as much.
 
-    Parameters
-    ----------
-    X : (n, d) float32 or float64, C-ordered, or CSR
-    signs : (n,) float64
-        y, -1 or 1.
-    cost : (n,) float64
-        C, all positive: lam s_i / (sum s (1 - theta)^2) for weights s.
-    mu, theta : float
-        In [0, 1] and in [0, 1).
-    constant : float
-        k: the value of the constant feature, 0 for none.
-    free : bool
-        The last of v carries no penalty; the constant feature is then 1.
-
     Notes
     -----
     Zhang and Zhou, "Optimal Margin Distribution Machine", TKDE 2020. The dual variables at v,
@@ -92,13 +78,13 @@ class LinearProblem(MarginLoss):
         |w - sum_i t_i g_i x_i y_i|^2 / 2 + (1 - t)^2 times the loss of the rows multiplied.
     """
 
-    X: Any
-    signs: Array
-    cost: Array
+    X: Any  # (n, d) float32 or float64, C-ordered, or CSR
+    signs: Array  # (n,) float64: y, -1 or 1
+    cost: Array  # (n,) float64: C, all positive, lam s_i / (sum s (1 - theta)^2) for weights s
     mu: float
     theta: float
-    constant: float = 1.0
-    free: bool = False
+    constant: float = 1.0  # k: the value of the constant feature, 0 for none
+    free: bool = False  # the last of v carries no penalty; the constant feature is then 1
 
     @property
     def size(self) -> int:

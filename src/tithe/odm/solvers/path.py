@@ -395,16 +395,8 @@ class ExactMachine(Storable):
     ) -> Change:
         """Rows join and the rows at the positions ``removed`` leave, together.
 
-        Parameters
-        ----------
-        columns : (n, k) array
-            The kernel of all rows here with those that join, a constant feature included.
-        square : (k, k) array
-            The kernel of those that join.
-        sign, cost : (k,) arrays
-        removed : array of positions
-        max_bytes : float
-            The memory that the matrices may take.
+        ``columns`` (n, k) are the kernel of all rows here with those that join, a constant feature included, and
+        ``square`` (k, k) that of those that join.
         """
         n, k = columns.shape
         check_memory(n + k, max_bytes)
@@ -615,17 +607,8 @@ def held_out(
 
     Every row is in one group; None leaves out one row at a time. Values are exact: the machine is the one that a fit
     without the group would give, with the costs C of the other rows as they are. (A fit with the same ``lam`` has
-    larger costs, as fewer rows share it.)
-
-    Parameters
-    ----------
-    kernel : (n, n) array, float64
-        The kernel matrix, plus the square of a constant feature if there is an intercept.
-    sign : (n,) array of +1 and -1
-    cost : (n,) array
-        C of each row, positive.
-    gamma : (n,) array
-        Multipliers of a solution. They need not be exact, zeros will do: the solver starts from them.
+    larger costs, as fewer rows share it.) ``kernel`` (n, n), in float64, has the square of a constant feature added if
+    there is an intercept. The multipliers ``gamma`` (n,) need not be exact, zeros will do: the solver starts there.
     """
     groups = [np.array([i]) for i in range(len(sign))] if groups is None else groups
     side = np.zeros(len(sign), np.int64)
