@@ -40,7 +40,6 @@ from tithe.core.engine import SerialEngine
 from tithe.core.parallel import single_blas_thread
 from tithe.odm import ODMClassifier
 from tithe.odm.base import row_costs
-from tithe.odm.kernels.two_classes import stochastic_run
 from tithe.odm.solvers.kernel_matrix import Gram, KernelFunction, kernel_scores
 from tithe.odm.solvers.linear_problem import LinearProblem
 from tithe.odm.solvers.linear_solvers import solve
@@ -203,21 +202,14 @@ def svrg_in_turn(
     for epoch in range(max_iter):
         if point.gap <= TOL * point.value:
             return point.gap / point.value, epoch
-        v = point.params.copy()
-        stochastic_run(
-            problem.X,
-            problem.signs,
-            problem.cost,
+        v = problem.walked(
+            point.params,
             np.concatenate([rng.permutation(rows) for rows in parts]),
             share,
             eta=eta,
-            mu=problem.mu,
-            theta=problem.theta,
-            constant=problem.constant,
             follow=False,
             table=-problem.multipliers(point.margins) / problem.cost,
             mean=point.gradient - point.params,
-            v=v,
         )
         candidate = problem.evaluate(v)
         point, eta = (candidate, eta) if candidate.value <= point.value else (point, 0.5 * eta)

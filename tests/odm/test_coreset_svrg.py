@@ -8,7 +8,7 @@ from scipy.spatial.distance import cdist
 from tithe import Block
 from tithe.objectives import MarginObjective
 from tithe.odm.solvers.linear_problem import LinearProblem
-from tithe.odm.solvers.linear_solvers import coreset_svrg, gradient_bound, newton, svrg
+from tithe.odm.solvers.linear_solvers import CoresetSVRG, coreset_svrg, gradient_bound, newton, svrg
 
 LAM, MU, THETA = 5.0, 0.5, 0.2
 
@@ -109,11 +109,11 @@ def test_a_walk_that_leads_uphill_goes_over_to_the_cover(monkeypatch) -> None:
     problem = _problem(*_rows())
     calls = []
 
-    def astray(X, signs, *rest, v, **options) -> None:
-        calls.append(len(signs))
-        v += 100.0 if len(signs) == len(problem) else 0.0
+    def astray(rows: LinearProblem, start: np.ndarray, *rest, **options) -> np.ndarray:
+        calls.append(len(rows))
+        return start + (100.0 if len(rows) == len(problem) else 0.0)
 
-    monkeypatch.setattr("tithe.odm.solvers.linear_solvers.stochastic_run", astray)
+    monkeypatch.setattr(LinearProblem, "walked", astray)
     found = coreset_svrg(
         problem, radius=0.6, shrink=None, everywhere=True, tol=0.0, max_iter=3, rng=np.random.default_rng(0)
     )
@@ -123,9 +123,9 @@ def test_a_walk_that_leads_uphill_goes_over_to_the_cover(monkeypatch) -> None:
 
 @pytest.mark.parametrize(
     "bad",
-    [{"finish": -1}, {"radius": np.nan}, {"radius": "x"}, {"size": 0}, {"size": 2.5}, {"shrink": 1.0}, {"shrink": 0}],
+    [{"finish": -1}, {"radius": np.nan}, {"radius": "x"}, {"step_rows": "some"}],
 )
 def test_bad_options(bad) -> None:
     name = next(iter(bad))
     with pytest.raises(ValueError, match=f"{name} must be"):
-        coreset_svrg(_problem(*_rows(20)), **_options(**bad))
+        CoresetSVRG(**bad)

@@ -11,7 +11,6 @@ from scipy import sparse
 
 from tithe.core.parallel import limit_threads
 from tithe.odm.kernels.linear import column_squares, gram, row_squares
-from tithe.odm.kernels.two_classes import duality_gap
 from tithe.odm.solvers.linear_solvers import newton
 
 
@@ -58,7 +57,7 @@ def test_gap_is_primal_less_dual(mu, rng) -> None:
         gamma = rng.normal(size=len(problem)) * problem.cost
         gamma = np.maximum(gamma, 0.0) if mu == 0.0 else gamma
         v = problem.combine(gamma)
-        split = duality_gap(gamma, problem.margins(v), problem.cost, mu=mu, theta=problem.theta)
+        split = problem.duality_gap(gamma, problem.margins(v))
         assert split == pytest.approx(direct_value(problem, v) - dual_value(problem, gamma), rel=1e-9)
 
 

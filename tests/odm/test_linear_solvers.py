@@ -11,7 +11,6 @@ from scipy import sparse
 from scipy.optimize import minimize
 
 from tithe.core.parallel import limit_threads
-from tithe.odm.kernels.two_classes import coordinate_epoch, duality_gap
 from tithe.odm.solvers import linear_solvers
 from tithe.odm.solvers.linear_solvers import SOLVERS, chosen, coordinate_descent, safely_idle, solve
 
@@ -77,18 +76,7 @@ def test_every_step_of_coordinate_descent_raises_the_dual_value(mu, rng) -> None
     gamma, v = np.zeros(60), np.zeros(problem.size)
     value = 0.0
     for i in rng.integers(60, size=200):
-        coordinate_epoch(
-            problem.X,
-            problem.signs,
-            problem.cost,
-            problem.squares,
-            np.array([i]),
-            mu=mu,
-            theta=problem.theta,
-            constant=1.0,
-            gamma=gamma,
-            v=v,
-        )
+        problem.coordinate_epoch(np.array([i]), gamma, v)
         after = dual_value(problem, gamma)
         assert after >= value - 1e-12
         value = after
@@ -119,7 +107,7 @@ def test_coordinate_descent_hands_over_where_it_stalls() -> None:
     stopped = coordinate_descent(problem, tol=1e-10, max_iter=3, rng=np.random.default_rng(0))
     assert not stopped.converged and stopped.n_iter == 3
     v = problem.combine(stopped.duals)
-    gap = duality_gap(stopped.duals, problem.margins(v), problem.cost, mu=problem.mu, theta=problem.theta)
+    gap = problem.duality_gap(stopped.duals, problem.margins(v))
     assert gap == pytest.approx(stopped.gap)
 
 

@@ -49,9 +49,6 @@ def test_statistics_of_margins_are_those_of_repeated_rows(n_classes: int) -> Non
     upper = np.square(repeated[repeated > mean] - mean).sum() / n
     assert result.semi_variance + upper == pytest.approx(result.variance)
     assert result.quantiles == (repeated[0], *repeated[ks - 1])  # the k-th smallest margin
-    figure = margins_of(model, X, y, weight, levels=[0.5])
-    assert figure.semi_spread == pytest.approx(np.sqrt(result.semi_variance) / mean)
-    assert figure.distribution.quantiles == (np.quantile(repeated, 0.5, method="inverted_cdf"),)
 
 
 def test_rows_without_weight_are_no_quantiles_and_bad_levels_are_refused() -> None:
@@ -74,7 +71,7 @@ def test_margins_vary_less_than_those_of_a_support_vector_machine() -> None:
 def test_the_figure_is_a_picture(n_classes: int) -> None:
     X, y, weight = _rows(n_classes)
     models = {"ODM, $x$": LinearODMClassifier().fit(X, y), "SVM": SVC().fit(X, y)}
-    picture = image.imread(io.BytesIO(drawn(margins, models, X, y, weight, levels=[0.05, 0.5])))
+    picture = image.imread(io.BytesIO(drawn(margins, models, X, y, weight)))
     assert picture.shape[0] > 300 and picture.shape[1] > 600 and picture.std() > 0.05
 
 

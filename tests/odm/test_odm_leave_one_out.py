@@ -11,7 +11,7 @@ from sklearn.model_selection import LeaveOneOut, ShuffleSplit, StratifiedKFold, 
 from tithe.core.parallel import limit_threads
 from tithe.odm import ODMClassifier
 from tithe.odm.solvers import path
-from tithe.odm.solvers.path import held_out, leave_one_out
+from tithe.odm.solvers.path import held_out
 
 
 def retrained(kernel, sign, cost, groups, mu, theta) -> np.ndarray:
@@ -28,7 +28,7 @@ def retrained(kernel, sign, cost, groups, mu, theta) -> np.ndarray:
 def test_equals_training_without_each_row(lam, mu, theta, duplicates) -> None:
     X, sign, weight = two_classes(40, duplicates=duplicates)
     kernel, cost = kernel_of(X), lam * weight / (weight.sum() * (1 - theta) ** 2)
-    scores = leave_one_out(kernel, sign, cost, np.zeros(40), mu=mu, theta=theta)
+    scores = held_out(kernel, sign, cost, np.zeros(40), mu=mu, theta=theta)
     expected = retrained(kernel, sign, cost, [[i] for i in range(40)], mu, theta)
     np.testing.assert_allclose(scores, expected, rtol=0, atol=1e-8)
 
@@ -48,24 +48,24 @@ def test_multipliers_to_start_from_need_not_be_exact() -> None:
     kernel, cost = kernel_of(X), np.full(50, 2.0)
     exact = sign * trained(kernel, sign, cost, 0.5, 0.2)
     near = exact * np.random.default_rng(1).uniform(0.5, 1.5, 50)
-    expected = leave_one_out(kernel, sign, cost, np.zeros(50), mu=0.5, theta=0.2)
+    expected = held_out(kernel, sign, cost, np.zeros(50), mu=0.5, theta=0.2)
     for gamma in (exact, near):
-        scores = leave_one_out(kernel, sign, cost, gamma, mu=0.5, theta=0.2)
+        scores = held_out(kernel, sign, cost, gamma, mu=0.5, theta=0.2)
         np.testing.assert_allclose(scores, expected, rtol=0, atol=1e-10)
 
 
 def test_a_path_that_does_not_end_is_solved_directly(monkeypatch) -> None:
     X, sign, _ = two_classes(40)
     kernel, cost = kernel_of(X), np.full(40, 2.0)
-    expected = leave_one_out(kernel, sign, cost, np.zeros(40), mu=0.5, theta=0.2)
+    expected = held_out(kernel, sign, cost, np.zeros(40), mu=0.5, theta=0.2)
     monkeypatch.setattr(path, "_MIN_EVENT_LIMIT", 0)
     monkeypatch.setattr(path, "_EVENTS_PER_ROW", 0)
-    scores = leave_one_out(kernel, sign, cost, np.zeros(40), mu=0.5, theta=0.2)
+    scores = held_out(kernel, sign, cost, np.zeros(40), mu=0.5, theta=0.2)
     np.testing.assert_allclose(scores, expected, rtol=0, atol=1e-10)
 
 
 def test_one_row_alone_and_one_class_alone() -> None:
-    alone = leave_one_out(np.ones((1, 1)), np.ones(1), np.ones(1), np.zeros(1), mu=0.5, theta=0.2)
+    alone = held_out(np.ones((1, 1)), np.ones(1), np.ones(1), np.zeros(1), mu=0.5, theta=0.2)
     np.testing.assert_allclose(alone, [0.0], atol=1e-14)
     X, _, _ = two_classes(10)
     kernel, sign, cost = kernel_of(X), np.ones(10), np.full(10, 3.0)
@@ -80,7 +80,7 @@ def test_threads_do_not_change_the_bits() -> None:
     scores = []
     for n_threads in (1, 3):
         with limit_threads(n_threads):
-            scores.append(leave_one_out(kernel, sign, cost, np.zeros(200), mu=0.5, theta=0.2))
+            scores.append(held_out(kernel, sign, cost, np.zeros(200), mu=0.5, theta=0.2))
     np.testing.assert_array_equal(*scores)
 
 

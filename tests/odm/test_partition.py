@@ -54,14 +54,8 @@ def test_merged_parts_are_the_machine_of_all_rows(lam: float, mu: float, theta: 
 @pytest.mark.usefixtures("many_rows")
 def test_a_point_of_the_search_costs_what_it_says() -> None:
     dual = ring_dual(1500, lam=1000.0)
-    solution = partition.solve_partitioned(
-        dual,
-        n_parts=3,
-        engine=SerialEngine(),
-        tol=1e-3,
-        max_iter=100,
-        rng=np.random.default_rng(0),
-    )
+    solver = partition.PartitionSolver(n_parts=3)
+    solution = solver.solve(dual, tol=1e-3, max_iter=100, rng=np.random.default_rng(0))
     check = ring_dual(1500, lam=1000.0)
     check.gamma = check.sign * solution.coefficients[0]
     check.renew()

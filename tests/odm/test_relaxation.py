@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from label_checks import holds
 from scipy.optimize import minimize
 
 from tithe.core.parallel import single_blas_thread
 from tithe.odm.solvers import label_search
-from tithe.odm.solvers.label_machines import FeatureProblem, MarginProblem, landmark_features
+from tithe.odm.solvers.kernel_matrix import landmark_features
+from tithe.odm.solvers.label_machines import FeatureProblem, MarginProblem
 from tithe.odm.solvers.label_search import (
     LabelSearch,
     distinct,
@@ -32,7 +34,7 @@ def _problem(rng, n=None, *, lam=None, mu=0.5, links=(None, None)):
     cost = np.full(n, lam / n / 0.64)
     problem = MarginProblem(matrix=K - mean - mean[:, None] + mean.mean(), cost=cost, mu=mu, theta=0.2, tol=1e-11)
     tied = linked_groups(*(checked_links(pairs, n, "links") for pairs in links), np.zeros(n))
-    return problem, Labelings(tied, Balance.of_clusters(None, n, 0.3)), K
+    return problem, Labelings(tied, Balance.of_clusters(np.ones(n), 0.3)), K
 
 
 def _by_slsqp(problem, labels):
@@ -99,7 +101,7 @@ def test_the_bound_is_below_every_labeling(monkeypatch: pytest.MonkeyPatch, list
             links = (None, None) if trial % 2 else ([(0, 1)], [(1, 2)])
             problem, labelings, _ = _problem(rng, mu=0.5 if trial % 3 else 0.0, links=links)
             every = np.array(list(labelings.every()))
-            smallest = min(problem.value(y) for y in distinct(every))
+            smallest = min(problem.solve(y).value for y in distinct(every))
             relaxed = relax(problem, labelings, every[:1], LabelSearch(max_cuts=30, n_restarts=5, tol=1e-6), rng)
             bound = lower_bound(problem, labelings, relaxed.gamma, relaxed.matrix(), rng)
             assert bound <= smallest * (1 + 1e-9)
@@ -118,7 +120,7 @@ def _hits(rng, count):
         for _ in range(count):
             problem, labelings, K = _problem(rng)
             n = len(K)
-            smallest = min(problem.value(y) for y in distinct(np.array(list(labelings.every()))))
+            smallest = min(problem.solve(y).value for y in distinct(np.array(list(labelings.every()))))
             solution = search_labels(
                 problem,
                 labelings,
@@ -126,7 +128,7 @@ def _hits(rng, count):
                 LabelSearch(),
                 rng,
             )
-            assert labelings.holds(solution.y)
+            assert holds(labelings, 2.0 * solution.codes - 1.0)
             assert solution.bound <= smallest * (1 + 1e-9)
             hits += solution.value <= smallest * (1 + 1e-6)
     return hits
@@ -147,10 +149,10 @@ def test_refinement_lowers_the_value_and_keeps_the_constraints() -> None:
         for _ in range(5):
             problem, labelings, _ = _problem(rng, 20, links=([(0, 1), (1, 5)], [(5, 7)]))
             start = labelings.best(rng.normal(size=20))
-            y, machine = refine(problem, labelings, start)
-            assert labelings.holds(y)
-            assert machine.value <= problem.value(start) * (1 + 1e-9)
-            assert machine.value == pytest.approx(problem.value(y), rel=1e-8)
+            machine = refine(problem, labelings, start)
+            assert holds(labelings, machine.sign)
+            assert machine.value <= problem.solve(start).value * (1 + 1e-9)
+            assert machine.value == pytest.approx(problem.solve(machine.sign).value, rel=1e-8)
 
 
 @pytest.mark.parametrize("mu", [0.5, 0.0])
@@ -160,7 +162,7 @@ def test_features_give_the_machines_of_their_kernel(mu: float) -> None:
         problem, labelings, _ = _problem(rng, 15, lam=200.0, mu=mu)
         K = problem.matrix + 0.1 * np.eye(15)
         kernel = MarginProblem(matrix=K, cost=problem.cost, mu=mu, theta=0.2, tol=1e-12)
-        features = landmark_features(K, np.arange(15))
+        features = landmark_features(K, np.arange(15), [1e-10])
         by_features = FeatureProblem(features=features, cost=problem.cost, mu=mu, theta=0.2, tol=1e-14)
         y = labelings.best(rng.normal(size=15))
         ours, theirs = by_features.solve(y), kernel.solve(y)

@@ -77,7 +77,7 @@ def _log1p(q):
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def _margins_dense(X, start, r, theta, margins):
+def margins_dense(X, start, r, theta, margins):
     d = X.shape[1]
     for k in range(theta.shape[0]):
         for i in range(r):
@@ -88,7 +88,7 @@ def _margins_dense(X, start, r, theta, margins):
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def _margins_csr(data, indices, indptr, start, r, theta, margins):
+def margins_csr(data, indices, indptr, start, r, theta, margins):
     d = theta.shape[1] - 1
     for k in range(theta.shape[0]):
         for i in range(r):
@@ -239,7 +239,7 @@ def sweep_dense(X, y, weight, theta, centre, cost, counts, gradient, diagonal, f
         stop = min(n, (part + 1) * rows)
         for start in range(part * rows, stop, _TILE_ROWS):
             r = min(stop - start, _TILE_ROWS)
-            _margins_dense(X, start, r, theta, margins)
+            margins_dense(X, start, r, theta, margins)
             if many is None:
                 _two_classes(y, weight, start, r, margins, spare, bits, cost, slopes, curves, counts, part)
             else:
@@ -332,7 +332,7 @@ def sweep_csr(data, indices, indptr, y, weight, theta, cost, counts, gradient, d
         stop = min(n, (part + 1) * rows)
         for start in range(part * rows, stop, _TILE_ROWS):
             r = min(stop - start, _TILE_ROWS)
-            _margins_csr(data, indices, indptr, start, r, theta, margins)
+            margins_csr(data, indices, indptr, start, r, theta, margins)
             if many is None:
                 _two_classes(y, weight, start, r, margins, spare, bits, cost, slopes, curves, counts, part)
             else:

@@ -11,11 +11,12 @@ import numpy as np
 from scipy import sparse
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
-from tithe.core.data import Array, weighted_quantiles
+from tithe.core.data import Array, Block, weighted_quantiles
 from tithe.core.labels import label_numbers
-from tithe.core.params import Boolean, Constraint, OneOf, RealNumber, WholeNumber, check_params
+from tithe.core.params import Boolean, Constraint, OneOf, RealNumber, WholeNumber
 from tithe.core.state_checks import Anything, Each, Flag, Floats, Integers, Number, Optional, Rows, Storable, expect
 from tithe.fit.collections import lazy_on_collections
+from tithe.fit.labels import encoded_classes, require_target
 from tithe.fit.stored import ClassLabels, StoredEstimator
 from tithe.fit.tables import checked_block
 from tithe.odm.objective import MarginObjective
@@ -102,6 +103,23 @@ def labelled_margins(scores: Array, y: Any, classes: Array) -> Array:
     return margins_of(scores, codes)
 
 
+def labelled_rows(learner: Any, X: Any, y: Any, sample_weight: Any) -> tuple[Block, Array]:
+    """The rows, and the class number of each (n,). Sets ``classes_``, of which there must be two or more."""
+    require_target(learner, y is not None)
+    block = checked_block(learner, X, y, sample_weight, reset=True)
+    assert block.y is not None
+    learner.classes_, codes = encoded_classes(block.y)
+    if len(learner.classes_) < 2:
+        raise ValueError(f"y holds only one class, {learner.classes_.tolist()[0]!r}: there is nothing to tell apart.")
+    return block, codes
+
+
+def class_numbers(scores: Array) -> Array:
+    """The class number of each row (n,), from scores (n,) of two classes, or (n, K)."""
+    numbers: Array = (scores > 0.0).astype(np.int64) if scores.ndim == 1 else scores.argmax(axis=1)
+    return numbers
+
+
 def row_costs(weight: Array | None, n_rows: int, lam: float, theta: float) -> Array:
     """C_i = lam u_i / (W (1 - theta)^2): (n,). All are large enough to divide by."""
     weight = np.ones(n_rows) if weight is None else weight
@@ -133,9 +151,6 @@ class MarginMachine(ABC):
         "nonconvex": OneOf(*NONCONVEX),
         "fit_intercept": Boolean(),
     }
-
-    def _check_margin_parameters(self) -> None:
-        check_params(self, self._margin_constraints)
 
     @property
     def _free(self) -> bool:
@@ -234,7 +249,6 @@ class KernelMachine(KernelRows, MarginMachine, StoredEstimator):
     @lazy_on_collections
     def predict(self, X: Any) -> Array:
         """The class of each row."""
-        scores = self.decision_function(X)
-        codes = (scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)
+        codes = class_numbers(self.decision_function(X))
         labels: Array = self.classes_[np.minimum(codes, len(self.classes_) - 1)]  # there may be one class so far
         return labels

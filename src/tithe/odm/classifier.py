@@ -21,7 +21,7 @@ from tithe.core.seeding import as_seed, rng_for
 from tithe.core.state_checks import Each, Integer, Integers, Number
 from tithe.core.state_checks import Instance as IsA
 from tithe.fit.bases import BaseEstimator, ClassifierMixin
-from tithe.fit.labels import encoded_classes, weights_by_class
+from tithe.fit.labels import weights_by_class
 from tithe.fit.results import Described
 from tithe.fit.tables import checked_block
 from tithe.odm.base import (
@@ -29,9 +29,11 @@ from tithe.odm.base import (
     MAX_EXACT_MULTIPLIERS,
     KernelMachine,
     MarginDistribution,
+    labelled_rows,
     margins_of,
     row_costs,
 )
+from tithe.odm.kernels.two_classes import margin_gap
 from tithe.odm.solvers.kernel_matrix import (
     KERNELS,
     Gram,
@@ -42,7 +44,7 @@ from tithe.odm.solvers.kernel_matrix import (
 )
 from tithe.odm.solvers.many_classes import KernelMulticlassDual, solve_many_classes
 from tithe.odm.solvers.partition import PartitionSolver
-from tithe.odm.solvers.path import Rows, check_memory, held_out, kernel_product, mirrored
+from tithe.odm.solvers.path import check_memory, held_out, kernel_product, mirrored
 from tithe.odm.solvers.two_classes import Dual, KernelSolution, solve_two_classes
 
 _FITTED = (
@@ -165,6 +167,7 @@ class ODMClassifier(KernelMachine, ClassifierMixin, Described, BaseEstimator):
     margin_distribution_: Annotated[MarginDistribution, IsA(MarginDistribution)]
 
     _constraints: ClassVar[dict[str, Constraint]] = {
+        **KernelMachine._margin_constraints,
         "kernel": OneOf(*KERNELS) | Function(),
         "gamma": OneOf("scale", "auto") | RealNumber(above=0.0),
         "degree": RealNumber(least=0.0),
@@ -221,13 +224,7 @@ class ODMClassifier(KernelMachine, ClassifierMixin, Described, BaseEstimator):
             A row of weight two counts as two rows; multiplying all weights changes nothing.
         """
         self._check_options()
-        if y is None:
-            raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None.")
-        block = checked_block(self, X, y, sample_weight, reset=True)
-        assert block.y is not None
-        self.classes_, codes = encoded_classes(block.y)
-        if len(self.classes_) < 2:
-            raise ValueError(f"y holds only one class, {self.classes_.tolist()[0]!r}: there is nothing to tell apart.")
+        block, codes = labelled_rows(self, X, y, sample_weight)
         weight = weights_by_class(self.class_weight, self.classes_, codes, block.sample_weight)
         present = np.bincount(codes, weights=weight, minlength=len(self.classes_))
         if not present.all():
@@ -239,7 +236,6 @@ class ODMClassifier(KernelMachine, ClassifierMixin, Described, BaseEstimator):
         return self
 
     def _check_options(self) -> None:
-        self._check_margin_parameters()
         check_params(self, self._constraints)
 
     @contextmanager
@@ -362,8 +358,7 @@ class ODMClassifier(KernelMachine, ClassifierMixin, Described, BaseEstimator):
         X, y, sample_weight
             The rows, labels and weights that the machine was fitted to. Others are refused.
         """
-        block = self._training_rows(X, y, sample_weight)
-        return self._held_out(block, [np.array([i]) for i in range(len(block))])
+        return self._held_out(self._training_rows(X, y, sample_weight), None)
 
     def n_fold(self, X: Any, y: Any, n: Any = 5, sample_weight: Any = None) -> Array:
         """The decision value of each training row for the machine fitted without the rows of its fold: (n_rows,).
@@ -406,7 +401,7 @@ class ODMClassifier(KernelMachine, ClassifierMixin, Described, BaseEstimator):
         check_memory(len(block), 1e6 * self.cache_size)
         return replace(block, y=codes, sample_weight=weight, mean=None)
 
-    def _held_out(self, block: Block, groups: list[Array]) -> Array:
+    def _held_out(self, block: Block, groups: list[Array] | None) -> Array:
         assert block.y is not None
         n = len(block)
         if self.support_.max(initial=-1) >= n:
@@ -429,10 +424,9 @@ class ODMClassifier(KernelMachine, ClassifierMixin, Described, BaseEstimator):
 
     def _check_is_solution(self, kernel: Array, sign: Array, cost: Array, gamma: Array) -> None:
         """Refuse rows, labels or weights for which the machine is not the solution."""
-        score = kernel_product(kernel, sign * gamma)
-        side, band = np.zeros(len(sign), np.int64), {"mu": float(self.mu), "theta": float(self.theta)}
-        rows = Rows(sign=sign, cost=cost, gamma=gamma, margin=sign * score, side=side, **band)
-        gap, primal = rows.gap()
+        margin = sign * kernel_product(kernel, sign * gamma)
+        gap, loss = margin_gap(gamma, margin, cost, float(self.mu), 1.0 - self.theta, 1.0 + self.theta)
+        primal = loss + 0.5 * float(gamma @ margin)
         reached = max(self.tol, self.gap_ / self.objective_curve_[-1], _SINGLE_GAP)
         if not gap <= _MAX_GAP_RATIO * reached * primal:
             raise _other_rows()

@@ -16,10 +16,11 @@ from tithe.core.state_checks import Instance as IsA
 from tithe.fit.bases import ClusterMixin
 from tithe.fit.collections import lazy_on_collections
 from tithe.fit.results import BarChart
-from tithe.odm.base import row_costs
+from tithe.odm.base import class_numbers, row_costs
 from tithe.odm.classifier import ODMClassifier
 from tithe.odm.solvers.label_machines import ManyProblem, MarginProblem
 from tithe.odm.solvers.label_search import (
+    FoundLabels,
     LabelSearch,
     clustering_starts,
     search_assignment,
@@ -29,7 +30,6 @@ from tithe.odm.solvers.label_search import (
 from tithe.odm.solvers.labelings import Assignments, Balance, Labelings, linked_groups
 from tithe.odm.solvers.loss import label_losses
 from tithe.odm.unknown_labels import (
-    FoundLabels,
     Links,
     UnknownLabels,
     kernel_matrix,
@@ -190,15 +190,11 @@ class ODMClustering(ClusterMixin, UnknownLabels):
         block, _ = rows_in_memory(self, X, None, sample_weight)
         if len(block) < self.n_clusters:
             raise ValueError(f"n_samples={len(block)} should be >= n_clusters={self.n_clusters}.")
-        links = self._links(len(block))
         seed = as_seed(self.random_state)
         with single_blas_thread():
-            linked = np.zeros(len(block), bool)
-            linked[np.concatenate(links).ravel()] = True
-            rows, weight = self._searched_rows(block, linked, self.n_clusters, seed)
+            links, rows, weight, among = self._searched(block, np.zeros(len(block), bool), self.n_clusters, seed)
             share = np.ones(len(rows)) if weight is None else weight
             machine = self._kernel_machine(block, rows)
-            among = np.searchsorted(rows, links[0]), np.searchsorted(rows, links[1])
             found = self._found(kernel_matrix(machine, block, rows), share, among, rng_for(seed, "search"))
             labels = _numbered(found.codes, machine, block, rows, share)
             # one cluster needs no machine
@@ -219,9 +215,8 @@ class ODMClustering(ClusterMixin, UnknownLabels):
     def _found(self, K: Array, weight: Array, links: Links, rng: np.random.Generator) -> FoundLabels:
         """Labels of the rows with the kernel matrix K (n, n), which is not centred."""
         if self.n_clusters == 1:  # there is nothing to tell apart
-            return FoundLabels(
-                codes=np.zeros(len(K), np.int64), scores=np.zeros(len(K)), value=0.0, bound=0.0, relaxed=0.0
-            )
+            zeros = np.zeros(len(K))
+            return FoundLabels(codes=zeros.astype(np.int64), scores=zeros, value=0.0, bound=0.0, relaxed=0.0)
         share = weight / weight.sum()
         mean = K @ share
         centred = K - mean - mean[:, None] + (float(share @ mean) + self._constant)
@@ -232,25 +227,16 @@ class ODMClustering(ClusterMixin, UnknownLabels):
         if isinstance(allowed, Assignments):
             starts = clustering_starts(allowed, K, share, rng)
             many = ManyProblem(matrix=centred, cost=cost, mu=mu, theta=theta, n_classes=self.n_clusters, tol=_MANY_TOL)
-            codes, value, scores = search_assignment(many, allowed, starts, rng)
-            return FoundLabels(codes=codes, scores=scores, value=value)
+            return search_assignment(many, allowed, starts, rng)
         tol = _EXACT_TOL if len(K) <= _MAX_EXACT_ROWS else _MACHINE_TOL
         problem = MarginProblem(matrix=centred, cost=cost, mu=mu, theta=theta, tol=tol)
-        starts_of_two = spectral_starts(allowed, K, share)
-        solution = search_labels(problem, allowed, starts_of_two, self.search or LabelSearch(), rng)
-        return FoundLabels(
-            codes=(solution.y > 0.0).astype(np.int64),
-            scores=solution.dual.score,
-            value=solution.value,
-            bound=solution.bound,
-            relaxed=solution.mixture.value,
-        )
+        return search_labels(problem, allowed, spectral_starts(allowed, K, share), self.search or LabelSearch(), rng)
 
     def _allowed(self, weight: Array, links: Links) -> Labelings | Assignments:
         """The labels that obey the balance and the links, for two clusters and for more."""
         if self.n_clusters == 2:
             groups = linked_groups(*links, np.zeros(len(weight)))
-            return Labelings(groups, Balance.of_clusters(weight, len(weight), float(self.balance)))
+            return Labelings(groups, Balance.of_clusters(weight, float(self.balance)))
         k, total = self.n_clusters, float(weight.sum())
         least = (1.0 - self.balance) * total / k
         if (weight == np.round(weight)).all():
@@ -274,7 +260,7 @@ class ODMClustering(ClusterMixin, UnknownLabels):
     def predict(self, X: Any) -> Array:
         """The cluster of each row, by ``machine_``. Constraints on training rows do not apply."""
         check_is_fitted(self)
-        return self._codes(X)
+        return class_numbers(self.decision_function(X))
 
     def summary(self) -> dict[str, Any]:
         """The objective, its lower bound, and the weights of the clusters."""

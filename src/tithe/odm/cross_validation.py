@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar, Self
@@ -23,24 +23,21 @@ from tithe.core.state_checks import Instance as InstanceOf
 from tithe.core.state_checks import Integer, Number, Sometimes, expect
 from tithe.fit.base import limits_threads
 from tithe.fit.bases import BaseEstimator, ClassifierMixin
-from tithe.fit.labels import encoded_classes, weights_by_class
+from tithe.fit.labels import weights_by_class
 from tithe.fit.results import Described
 from tithe.fit.stored import ClassLabels
-from tithe.fit.tables import checked_block
 from tithe.meta.search.folds import splits_of
-from tithe.odm.base import KernelRows, margins_of, row_costs
+from tithe.odm.base import KernelRows, class_numbers, labelled_rows, margins_of, row_costs
 from tithe.odm.classifier import ODMClassifier
 from tithe.odm.solvers.kernel_matrix import (
     KERNELS_WITH_GAMMA,
     GivenKernel,
     Gram,
-    checked_matrix,
     gamma_for,
-    training_kernel,
-    whole_matrix,
+    training_matrix,
 )
 from tithe.odm.solvers.many_classes import KernelMulticlassDual, solve_many_classes
-from tithe.odm.solvers.path import check_memory, leave_one_out
+from tithe.odm.solvers.path import check_memory, held_out
 from tithe.odm.solvers.two_classes import Dual, solve_two_classes
 
 _LAM_STEP, _GAMMA_STEP = 1.5, 1.0  # standard deviations of a step from the best, in powers of two
@@ -195,28 +192,26 @@ class ODMClassifierCV(KernelRows, ClassifierMixin, Described, BaseEstimator):
         has_gamma = isinstance(self.kernel, str) and self.kernel in KERNELS_WITH_GAMMA
         space = SearchSpace(lams=self.lams, mus=self.mus, thetas=self.thetas, gammas=self.gammas if has_gamma else None)
         seed = as_seed(self.random_state)
-        if y is None:
-            raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None.")
-        block = checked_block(self, X, y, sample_weight, reset=True)
+        block, codes = labelled_rows(self, X, y, sample_weight)
         with suppress(AttributeError):  # of an earlier fit
             del self.best_estimator_
         machine = ODMClassifier() if self.estimator is None else clone(self.estimator)
         machine._check_options()
-        rows, block = self._held_out_rows(machine, block, seed)
+        rows, block = self._held_out_rows(machine, block, codes, seed)
         check_memory(len(block), 1e6 * machine.cache_size)
         unit = gamma_for(self.kernel, "scale", block)
-        candidates: list[Candidate] = []
         outcomes: list[Outcome] = []
         with single_blas_thread():
-            for chosen in self._batches(space, rng_for(seed, "candidates"), candidates, outcomes):
+            for chosen in self._batches(space, rng_for(seed, "candidates"), outcomes):
                 for gamma, group in itertools.groupby(sorted(chosen), key=lambda candidate: candidate.gamma):
-                    together = list(group)
-                    kernel = _kernel_matrix(machine, block, None if gamma is None else gamma * unit)
-                    for candidate, outcome in zip(together, rows.outcomes(kernel, together), strict=True):
-                        candidates.append(candidate)
+                    if gamma is not None:
+                        machine.set_params(gamma=gamma * unit)
+                    kernel = training_matrix(machine, block) + machine._constant
+                    for outcome in rows.outcomes(kernel, group):
                         outcomes.append(outcome)
-                        self._show(candidate, outcome, len(outcomes))
-        self.cv_results_ = _search_results(candidates, outcomes, unit)
+                        if self.verbose:
+                            print(f"[{len(outcomes)}/{self.n_candidates}] {outcome}")
+        self.cv_results_ = _search_results(outcomes, unit)
         self.best_index_ = _best_of(outcomes)
         self.best_params_ = self.cv_results_["params"][self.best_index_]
         self.best_score_ = float(self.cv_results_["mean_test_score"][self.best_index_])
@@ -230,7 +225,7 @@ class ODMClassifierCV(KernelRows, ClassifierMixin, Described, BaseEstimator):
         return self
 
     def _batches(
-        self, space: SearchSpace, rng: np.random.Generator, candidates: list[Candidate], outcomes: list[Outcome]
+        self, space: SearchSpace, rng: np.random.Generator, outcomes: list[Outcome]
     ) -> Iterator[list[Candidate]]:
         """Candidates from all over the space, and then near the best of those that have an outcome."""
         n_drawn = max(1, round(_DRAWN_SHARE * self.n_candidates))
@@ -239,14 +234,13 @@ class ODMClassifierCV(KernelRows, ClassifierMixin, Described, BaseEstimator):
         for batch in range(_N_REFINEMENTS):
             n_now = n_left // (_N_REFINEMENTS - batch)
             n_left -= n_now
-            yield space.near(candidates[_best_of(outcomes)], n_now, rng)
+            yield space.near(outcomes[_best_of(outcomes)].candidate, n_now, rng)
 
-    def _held_out_rows(self, machine: ODMClassifier, block: Block, seed: int) -> tuple[HeldOutRows, Block]:
+    def _held_out_rows(
+        self, machine: ODMClassifier, block: Block, codes: Array, seed: int
+    ) -> tuple[HeldOutRows, Block]:
         """What scores the candidates, and the rows in question: without those of no weight if one is left out."""
         assert block.y is not None
-        self.classes_, codes = encoded_classes(block.y)
-        if len(self.classes_) < 2:
-            raise ValueError(f"y holds only one class, {self.classes_.tolist()[0]!r}: there is nothing to tell apart.")
         weight = weights_by_class(machine.class_weight, self.classes_, codes, block.sample_weight)
         cv = self._cv(codes, may_leave_out=len(self.classes_) == 2 and not machine._free)
         if cv == "loo" and weight is not None and not weight.all():
@@ -279,11 +273,6 @@ class ODMClassifierCV(KernelRows, ClassifierMixin, Described, BaseEstimator):
         if not may_leave_out:
             raise ValueError("cv='loo' is for two classes and a finite intercept_scaling: give a number of folds.")
         return "loo"
-
-    def _show(self, candidate: Candidate, outcome: Outcome, number: int) -> None:
-        if self.verbose:
-            what = f"[{number}/{self.n_candidates}] {candidate}"
-            print(f"{what}, gamma in units of scale: {outcome.scores.mean():.4f} ({outcome.seconds:.2f} s)")
 
     # -- methods of the best machine -----------------------------------------------------------
 
@@ -409,41 +398,29 @@ def _next_value(value: float, values: Sequence[float], rng: np.random.Generator)
 class Outcome:
     """Scores (folds,) of one candidate, the mean smooth loss that decides between equal scores, and the seconds."""
 
+    candidate: Candidate
     scores: Array
     loss: float
     seconds: float
 
+    def __str__(self) -> str:
+        return f"{self.candidate}, gamma in units of scale: {self.scores.mean():.4f} ({self.seconds:.2f} s)"
+
 
 @dataclass(frozen=True, kw_only=True)
 class HeldOutRows:
-    """Scores candidates by rows that they were not fitted to.
+    """Scores candidates by rows that they were not fitted to."""
 
-    Parameters
-    ----------
-    machine : ODMClassifier
-        Whose solver, tolerance and intercept count.
-    codes : (n,)
-        Class numbers.
-    weight, score_weight : (n,) or None
-        Of each row in the fits, where rows of weight zero have no part, and in the scores.
-    classes : (K,)
-    splits : list of pairs of row numbers, or None
-        Those that are fitted and those that are scored, for each fold. None is leave-one-out.
-    scorer : callable or None
-        A scorer of scikit-learn; None is the accuracy.
-    seed : int
-    """
-
-    machine: ODMClassifier
-    codes: Array
-    weight: Array | None
-    score_weight: Array | None
-    classes: Array
-    splits: list[tuple[Array, Array]] | None
-    scorer: Any
+    machine: ODMClassifier  # whose solver, tolerance and intercept count
+    codes: Array  # (n,)
+    weight: Array | None  # (n,), in fits, where rows of weight zero have no part
+    score_weight: Array | None  # (n,)
+    classes: Array  # (K,)
+    splits: list[tuple[Array, Array]] | None  # rows that are fitted, and scored, in each fold; None is leave-one-out
+    scorer: Any  # of scikit-learn; None is the accuracy
     seed: int
 
-    def outcomes(self, kernel: Array, candidates: list[Candidate]) -> Iterator[Outcome]:
+    def outcomes(self, kernel: Array, candidates: Iterable[Candidate]) -> Iterator[Outcome]:
         """Outcomes of candidates with this kernel matrix (n, n), in their order; each fit starts from the last one."""
         starts: dict[int, Array] = {}
         every = np.arange(len(self.codes))
@@ -452,14 +429,14 @@ class HeldOutRows:
             if self.splits is None:
                 cost = row_costs(self.weight, len(every), candidate.lam, candidate.theta)
                 dual = self._two(kernel, every, cost, candidate, starts, 0)
-                band = {"mu": candidate.mu, "theta": candidate.theta}
-                parts = [(every, leave_one_out(kernel, dual.sign, cost, dual.gamma, **band))]
+                values = held_out(kernel, dual.sign, cost, dual.gamma, mu=candidate.mu, theta=candidate.theta)
+                parts = [(every, values)]
             else:
                 folds = enumerate(self.splits)
                 parts = [(test, self._fold(kernel, candidate, train, test, k, starts)) for k, (train, test) in folds]
             scores = np.array([self._score(rows, values) for rows, values in parts])
             loss = float(np.mean([self._loss(rows, values) for rows, values in parts]))
-            yield Outcome(scores=scores, loss=loss, seconds=time.perf_counter() - begin)
+            yield Outcome(candidate=candidate, scores=scores, loss=loss, seconds=time.perf_counter() - begin)
 
     def _fold(
         self, kernel: Array, candidate: Candidate, train: Array, test: Array, fold: int, starts: dict[int, Array]
@@ -509,7 +486,7 @@ class HeldOutRows:
         weight = None if self.score_weight is None else self.score_weight[rows]
         codes = self.codes[rows]
         if self.scorer is None:
-            return float(np.average(_predicted(values) == codes, weights=weight))
+            return float(np.average(class_numbers(values) == codes, weights=weight))
         known = np.zeros((len(self.codes), *values.shape[1:]))
         known[rows] = values
         weights = {} if weight is None else {"sample_weight": weight}
@@ -520,11 +497,6 @@ class HeldOutRows:
         weight = None if self.score_weight is None else self.score_weight[rows]
         margins = margins_of(values, self.codes[rows])
         return float(np.average(np.logaddexp(0.0, -2.0 * margins), weights=weight))
-
-
-def _predicted(values: Array) -> Array:
-    codes: Array = (values > 0.0).astype(int) if values.ndim == 1 else values.argmax(axis=1)
-    return codes
 
 
 class _KnownDecisions(ClassifierMixin, BaseEstimator):
@@ -539,17 +511,8 @@ class _KnownDecisions(ClassifierMixin, BaseEstimator):
         return values
 
     def predict(self, X: Array) -> Array:
-        labels: Array = self.classes_[_predicted(self.decision_function(X))]
+        labels: Array = self.classes_[class_numbers(self.decision_function(X))]
         return labels
-
-
-def _kernel_matrix(machine: ODMClassifier, block: Block, gamma: float | None) -> Array:
-    """K (n, n) with the square of the constant feature, in double precision."""
-    if machine.kernel == "precomputed":
-        return checked_matrix(block.X).astype(np.float64) + machine._constant
-    if gamma is not None:
-        machine.set_params(gamma=gamma)
-    return whole_matrix(training_kernel(machine, block), block.X) + machine._constant
 
 
 def _best_of(outcomes: list[Outcome]) -> int:
@@ -557,11 +520,11 @@ def _best_of(outcomes: list[Outcome]) -> int:
     return max(range(len(outcomes)), key=lambda i: (float(outcomes[i].scores.mean()), -outcomes[i].loss))
 
 
-def _search_results(candidates: list[Candidate], outcomes: list[Outcome], unit: float) -> dict[str, Any]:
+def _search_results(outcomes: list[Outcome], unit: float) -> dict[str, Any]:
     """``cv_results_`` as in scikit-learn's searches; ``unit`` is the gamma that widths are multiples of."""
     params = [
         {"lam": c.lam, "mu": c.mu, "theta": c.theta, **({} if c.gamma is None else {"gamma": c.gamma * unit})}
-        for c in candidates
+        for c in (outcome.candidate for outcome in outcomes)
     ]
     scores = np.array([outcome.scores for outcome in outcomes])
     mean = scores.mean(axis=1)

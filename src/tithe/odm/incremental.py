@@ -11,7 +11,7 @@ from scipy import sparse
 from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
-from tithe.core.data import Array, Block
+from tithe.core.data import Array, Block, concat
 from tithe.core.errors import RowsNotSavedError
 from tithe.core.interrupts import uninterrupted
 from tithe.core.labels import label_numbers
@@ -32,7 +32,7 @@ from tithe.core.state_checks import (
 )
 from tithe.core.state_checks import Instance as IsA
 from tithe.fit.bases import BaseEstimator, ClassifierMixin
-from tithe.fit.labels import checked_classes
+from tithe.fit.labels import checked_classes, require_target
 from tithe.fit.results import Described
 from tithe.fit.tables import checked_block
 from tithe.odm.base import EXACT_TOL, MIN_COST, KernelMachine, row_costs
@@ -83,18 +83,9 @@ def positions_of(row_ids: Any, held: Array) -> Array:
 
 def joined_rows(held: Block, rows: Block) -> Block:
     """The rows held, followed by new ones, in double precision; sparse if those held are."""
-    if sparse.issparse(held.X):
-        X = sparse.vstack([held.X, sparse.csr_matrix(rows.X)], format="csr").astype(np.float64)
-    else:
-        dense = rows.X.toarray() if sparse.issparse(rows.X) else rows.X
-        X = np.concatenate([held.X, dense]).astype(np.float64, copy=False)
-    assert held.y is not None and rows.y is not None
-    return Block(
-        X=X,
-        y=np.concatenate([held.y, rows.y]),
-        sample_weight=np.concatenate([held.weights(), rows.weights()]),
-        indices=np.concatenate([held.row_ids(), rows.row_ids()]),
-    )
+    X = rows.X.toarray() if sparse.issparse(rows.X) and not sparse.issparse(held.X) else rows.X
+    X = sparse.csr_matrix(X) if sparse.issparse(held.X) else X
+    return concat([held, replace(rows, X=X.astype(np.float64))])
 
 
 def classes_so_far(y: Array, classes: Any, known: Array | None, *, flipped: bool) -> tuple[Array, bool]:
@@ -155,34 +146,15 @@ _FIXED = ("mu", "theta", "kernel", "gamma", "degree", "coef0", "fit_intercept", 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _State:
-    """The rows held and their machine: changes give a new state, so that a change that fails changes nothing.
+    """The rows held and their machine: changes give a new state, so that a change that fails changes nothing."""
 
-    Parameters
-    ----------
-    machine : ExactMachine
-        Not changed before all else has succeeded.
-    held : Block
-        The rows with their ids; y are the numbers +1 and -1.
-    classes : array
-    flipped : bool
-        Whether the first class is +1 for the machine, because it was seen before the second.
-    cost : float
-        C of a row of weight one.
-    gamma : float
-        Of the kernel.
-    fixed : dict
-        Parameters that may not change.
-    next_id : int
-    forgotten : tuple of int
-    """
-
-    machine: ExactMachine
-    held: Block
+    machine: ExactMachine  # not changed before all else has succeeded
+    held: Block  # the rows with their ids; y are the numbers +1 and -1
     classes: Array
-    flipped: bool
-    cost: float
-    gamma: float
-    fixed: dict[str, Any]
+    flipped: bool  # whether the first class is +1 for the machine, because it was seen before the second
+    cost: float  # C of a row of weight one
+    gamma: float  # of the kernel
+    fixed: dict[str, Any]  # parameters that may not change
     next_id: int
     forgotten: tuple[int, ...]
 
@@ -415,8 +387,7 @@ class IncrementalODMClassifier(KernelMachine, ClassifierMixin, Described, BaseEs
     ) -> tuple[_State, Change]:
         """The state with new rows, and without those at the positions ``removed``."""
         check_params(self, self._constraints)
-        if y is None:
-            raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None.")
+        require_target(self, y is not None)
         learner = clone(self) if before is None else self  # the columns of first rows are noted when all has succeeded
         block = checked_block(learner, X, y, sample_weight, reset=before is None)
         assert block.y is not None
@@ -481,12 +452,8 @@ class IncrementalODMClassifier(KernelMachine, ClassifierMixin, Described, BaseEs
             self._next_id, self._forgotten, self._flipped = state.next_id, state.forgotten, state.flipped
             self._gamma, self._centre, self._single = state.gamma, centre, False
             self.classes_, self.cost_ = state.classes, state.cost
-            self.support_, self.support_vectors_, self.dual_coef_, self.intercept_ = (
-                ids,
-                vectors,
-                coefficients,
-                intercept,
-            )
+            self.support_, self.support_vectors_ = ids, vectors
+            self.dual_coef_, self.intercept_ = coefficients, intercept
             if self._gap is not None:
                 del self._gap, self._unlearning
         return self

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ from sklearn.exceptions import ConvergenceWarning
 from tithe.certify import bound_certificate
 from tithe.core.data import Array, Block, Coreset
 from tithe.core.errors import warn_caller
+from tithe.core.params import check_params
 from tithe.core.passes import DataPass
 from tithe.core.seeding import rng_for
 from tithe.core.state_checks import Floats, Integers, Number
@@ -20,9 +21,11 @@ from tithe.odm.base import EXACT_TOL, MAX_EXACT_MULTIPLIERS, MarginDistribution,
 from tithe.odm.objective import MarginObjective
 from tithe.odm.solvers.linear_problem import LinearProblem, Solution
 from tithe.odm.solvers.linear_solvers import CoresetSVRG, Cover, CoverSolution, check_solver, solve
-from tithe.odm.solvers.many_classes import LinearMulticlassDual, MulticlassSolution, solve_many_classes
+from tithe.odm.solvers.many_classes import LinearMulticlassDual, solve_many_classes
 
 _CORESET_TOL_RATIO = 0.01  # tolerance of the fit on the coreset over that on all rows
+_STIFF_SWEEPS = 50  # sweeps that are tried on few rows although the problem is stiff
+_MIN_STIFFNESS = 5.0  # mean of C |x|^2 from which coordinate descent takes too many sweeps (measured)
 
 
 class LinearODMClassifier(CoresetLinearClassifier, MarginMachine):
@@ -202,7 +205,7 @@ class LinearODMClassifier(CoresetLinearClassifier, MarginMachine):
     def _check_options(self) -> None:
         super()._check_options()
         check_solver(self.solver, free=self._free)
-        self._check_margin_parameters()
+        check_params(self, self._margin_constraints)
 
     def _takes_all(self, rows: Block) -> bool:
         return self.coreset_size is None
@@ -275,23 +278,61 @@ class LinearODMClassifier(CoresetLinearClassifier, MarginMachine):
     def _fit_classes(
         self, objective: MarginObjective, block: Block, places: Array, start: Array | None, seed: int
     ) -> LinearFit:
-        """More than two classes."""
-        exact = len(block) * len(self.classes_) <= MAX_EXACT_MULTIPLIERS
-        solution = fit_classes(
-            objective,
-            block,
-            nonconvex=self.nonconvex,
-            tol=self.tol,
-            sharper=min(self.tol, EXACT_TOL) if exact else self.tol,
-            max_iter=self.max_iter,
-            start=start,
-            rng=rng_for(seed, "solve"),
+        """More than two classes, together, on rows that all have a positive weight.
+
+        Block coordinate descent on the dual takes a few sweeps if C |x|^2 is small, and thousands if it is large. In
+        the second case the smoothed primal is solved instead, whose solution is better than its bound says. The dual is
+        tried nevertheless, for a few cheap sweeps, if there are few rows, or no more rows than columns.
+        ``nonconvex="fixed_score"`` is available in the dual only.
+        """
+        if self._free and self.nonconvex != "cccp":
+            raise ValueError(
+                "intercept_scaling=inf, a free intercept of many classes, needs nonconvex='cccp', "
+                f"got {self.nonconvex!r}."
+            )
+        tiny = len(block) * objective.n_classes <= MAX_EXACT_MULTIPLIERS
+        cost = row_costs(block.sample_weight, len(block), self.lam, self.theta)
+        assert block.y is not None
+        dual = LinearMulticlassDual(
+            X=block.X,
+            constant=objective.constant,
+            label=block.y.astype(np.int64),
+            cost=cost,
+            n_classes=objective.n_classes,
+            mu=float(self.mu),
+            theta=float(self.theta),
         )
-        more: dict[str, Any] = {"gap_": solution.gap}
-        if solution.value is not None:
-            support = np.flatnonzero(solution.value.any(axis=1))
-            more |= {"support_": places[support], "dual_coef_": np.ascontiguousarray(solution.value[support].T)}
-        return LinearFit(params=solution.params, curve=solution.curve, n_iter=solution.n_iter, more=more)
+        stiff = self.nonconvex == "cccp" and float(cost * cost @ dual.squares()) / cost.sum() > _MIN_STIFFNESS
+        if not self._free and (not stiff or tiny or len(block) <= block.n_features):
+            solved = solve_many_classes(
+                dual,
+                nonconvex=self.nonconvex,
+                tol=min(self.tol, EXACT_TOL) if tiny else self.tol,
+                asked_tol=self.tol,
+                max_iter=min(self.max_iter, _STIFF_SWEEPS) if stiff else self.max_iter,
+                rng=rng_for(seed, "solve"),
+                patient=tiny or not stiff,
+            )
+            converged = solved.gap <= self.tol * solved.primal
+            if not stiff and not converged:
+                warn_caller(
+                    f"The duality gap is {solved.gap / solved.primal:.2g} of the value after {solved.n_iter} rounds, "
+                    f"more than tol={self.tol:g}. Raise max_iter={self.max_iter}, lower lam, or scale the columns.",
+                    ConvergenceWarning,
+                )
+            if not stiff or converged:
+                params = dual.weights.copy()
+                params[:, -1] *= objective.constant
+                support = np.flatnonzero(dual.value.any(axis=1))
+                more = {
+                    "gap_": solved.gap,
+                    "support_": places[support],
+                    "dual_coef_": np.ascontiguousarray(dual.value[support].T),
+                }
+                return LinearFit(params=params, curve=solved.curve, n_iter=solved.n_iter, more=more)
+        params, n_passes = objective.minimise(block, init=start)
+        evaluation = objective.evaluate(block, params)
+        return LinearFit(params=params, curve=[evaluation.value], n_iter=n_passes, more={"gap_": evaluation.bound})
 
     def _problem(self, block: Block) -> LinearProblem:
         assert block.y is not None
@@ -316,100 +357,3 @@ class LinearODMClassifier(CoresetLinearClassifier, MarginMachine):
                 f"more than tol={self.tol:g}, after {solution.n_iter} rounds. {advice}",
                 ConvergenceWarning,
             )
-
-
-_STIFF_SWEEPS = 50  # sweeps that are tried on few rows although the problem is stiff
-_MIN_STIFFNESS = 5.0  # mean of C |x|^2 from which coordinate descent takes too many sweeps (measured)
-
-
-@dataclass(frozen=True, kw_only=True)
-class MulticlassFit:
-    """The result of a solver.
-
-    Parameters
-    ----------
-    params : (K, d + 1)
-        Intercepts last.
-    value : (n, K) or None
-        Dual coefficients of the rows; None if the primal was solved.
-    gap : float
-        Upper bound of the objective minus its smallest value; of the last convex problem if there are dual
-        coefficients.
-    curve : list of float
-        The objective after each choice of rivals, or at the end.
-    n_iter : int
-        Sweeps, or passes over all rows.
-    """
-
-    params: Array
-    value: Array | None
-    gap: float
-    curve: list[float]
-    n_iter: int
-
-
-def fit_classes(
-    objective: MarginObjective,
-    block: Block,
-    *,
-    nonconvex: str,
-    tol: float,
-    sharper: float,
-    max_iter: int,
-    start: Array | None,
-    rng: np.random.Generator,
-) -> MulticlassFit:
-    """Fit all classes together, on rows that all have a positive weight.
-
-    Block coordinate descent on the dual takes a few sweeps if C |x|^2 is small, and thousands if it is large. In the
-    second case the smoothed primal is solved instead, whose solution is better than its bound says. The dual is tried
-    nevertheless, for a few cheap sweeps, if there are few rows, or no more rows than columns.
-    ``nonconvex="fixed_score"`` is available in the dual only.
-    """
-    tiny = len(block) * objective.n_classes <= MAX_EXACT_MULTIPLIERS
-    free = objective.fit_intercept and np.isinf(objective.intercept_scaling)
-    cost = row_costs(block.sample_weight, len(block), objective.lam, objective.theta)
-    assert block.y is not None
-    dual = LinearMulticlassDual(
-        X=block.X,
-        constant=objective.constant,
-        label=block.y.astype(np.int64),
-        cost=cost,
-        n_classes=objective.n_classes,
-        mu=float(objective.mu),
-        theta=float(objective.theta),
-    )
-    if free and nonconvex != "cccp":
-        raise ValueError(
-            f"intercept_scaling=inf, a free intercept of many classes, needs nonconvex='cccp', got {nonconvex!r}."
-        )
-    stiff = nonconvex == "cccp" and float(cost * cost @ dual.squares()) / cost.sum() > _MIN_STIFFNESS
-    if not free and (not stiff or tiny or len(block) <= block.n_features):
-        max_sweeps = min(max_iter, _STIFF_SWEEPS) if stiff else max_iter
-        solved = solve_many_classes(
-            dual,
-            nonconvex=nonconvex,
-            tol=sharper,
-            asked_tol=tol,
-            max_iter=max_sweeps,
-            rng=rng,
-            patient=tiny or not stiff,
-        )
-        converged = solved.gap <= tol * solved.primal
-        if not stiff and not converged:
-            warn_caller(
-                f"The duality gap is {solved.gap / solved.primal:.2g} of the value after {solved.n_iter} rounds, more "
-                f"than tol={tol:g}. Raise max_iter={max_iter}, lower lam, or scale the columns.",
-                ConvergenceWarning,
-            )
-        if not stiff or converged:
-            return _of_dual(dual, solved, objective.constant)
-    params, n_passes = objective.minimise(block, init=start)
-    evaluation = objective.evaluate(block, params)
-    return MulticlassFit(params=params, value=None, gap=evaluation.bound, curve=[evaluation.value], n_iter=n_passes)
-
-
-def _of_dual(dual: LinearMulticlassDual, solved: MulticlassSolution, constant: float) -> MulticlassFit:
-    params = dual.weights.copy()
-    params[:, -1] *= constant
-    return MulticlassFit(params=params, value=solved.value, gap=solved.gap, curve=solved.curve, n_iter=solved.n_iter)

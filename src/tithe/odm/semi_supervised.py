@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
+from scipy.linalg import cho_solve
 from sklearn.utils.validation import column_or_1d
 
 from tithe.core.contracts import Source
@@ -19,26 +20,25 @@ from tithe.core.seeding import as_seed, rng_for
 from tithe.core.state_checks import Each, Flag, Instance, Integers, Labels, Number, Optional, expect
 from tithe.fit.bases import ClassifierMixin
 from tithe.fit.collections import lazy_on_collections
-from tithe.fit.labels import encoded_classes
+from tithe.fit.labels import encoded_classes, require_target
 from tithe.fit.stored import ClassLabels
-from tithe.odm.base import row_costs
+from tithe.odm.base import class_numbers, row_costs
 from tithe.odm.classifier import ODMClassifier
 from tithe.odm.linear_classifier import LinearODMClassifier
 from tithe.odm.objective import MarginObjective
 from tithe.odm.solvers.kernel_matrix import KERNELS, training_kernel
 from tithe.odm.solvers.label_machines import FeatureMachine, FeatureProblem, LabelProblem, ManyProblem, MarginProblem
 from tithe.odm.solvers.label_search import (
+    FoundLabels,
     LabelSearch,
     refine,
     search_assignment,
     search_labels,
-    spread_labels,
     spreading_factors,
 )
 from tithe.odm.solvers.labelings import Assignments, Balance, Labelings, linked_groups
 from tithe.odm.solvers.loss import label_losses
 from tithe.odm.unknown_labels import (
-    FoundLabels,
     Links,
     UnknownLabels,
     kernel_matrix,
@@ -218,22 +218,17 @@ class SemiSupervisedODMClassifier(ClassifierMixin, UnknownLabels):
         """
         check_params(self, self._constraints)
         block, y = rows_in_memory(self, X, y, sample_weight)
-        if y is None:
-            raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None.")
+        require_target(self, y is not None)
         y = column_or_1d(y, warn=True)
         if len(y) != len(block):
             raise ValueError(f"X has {len(block)} rows and y has {len(y)}.")
         self.classes_, codes = encoded_partly(y, self.unlabeled, block.weights())
         if isinstance(X, Source) and (codes >= 0).all():
             warn_of_dropped_rows(X, len(block))
-        links = self._links(len(block))
         seed = as_seed(self.random_state)
         with single_blas_thread():
-            kept = codes >= 0
-            kept[np.concatenate(links).ravel()] = True
-            rows, weight = self._searched_rows(block, kept, len(self.classes_), seed)
+            links, rows, weight, among = self._searched(block, codes >= 0, len(self.classes_), seed)
             weight = np.ones(len(rows)) if weight is None else weight
-            among = np.searchsorted(rows, links[0]), np.searchsorted(rows, links[1])
             all_codes = self._learn(block, rows, weight, codes[rows], among, rng_for(seed, "search"))
             if (codes >= 0).all():
                 all_codes = codes
@@ -262,7 +257,7 @@ class SemiSupervisedODMClassifier(ClassifierMixin, UnknownLabels):
             self.objective_, self.relaxed_bound_ = found.value, found.bound
             self.certificate_ = label_certificate(found.value, found.bound, len(rows), len(block))
             self.uses_unlabeled_ = True
-            cost = _costs(weight, codes, self.lam, self.lam_unlabeled, self.theta)
+            cost = _costs(weight, codes, self)
             machine.set_params(lam=self.lam + self.lam_unlabeled)
             self._fit_machine(machine, block, rows, self.classes_[found.codes], cost / cost.sum())
             return found.codes
@@ -288,20 +283,7 @@ class SemiSupervisedODMClassifier(ClassifierMixin, UnknownLabels):
             features = search_features(machine, block, rows, self._constant, rng)
         if features is None or (len(rows) <= _MAX_SPREAD_ROWS and not linear):
             K = kernel_matrix(machine, block, rows)
-        return UnlabeledRows(
-            K=K,
-            features=features,
-            constant=self._constant,
-            weight=weight,
-            n_classes=len(self.classes_),
-            links=links,
-            lam=self.lam,
-            lam_unlabeled=self.lam_unlabeled,
-            mu=float(self.mu),
-            theta=float(self.theta),
-            balance=self.balance,
-            effort=self.search or LabelSearch(),
-        )
+        return UnlabeledRows(learner=self, K=K, features=features, weight=weight, links=links)
 
     def _fit_machine(
         self, machine: ODMClassifier, block: Block, rows: Array, labels: Array, weight: Array | None
@@ -338,8 +320,7 @@ class SemiSupervisedODMClassifier(ClassifierMixin, UnknownLabels):
     @lazy_on_collections
     def predict(self, X: Any) -> Array:
         """The class of each row."""
-        codes = self._codes(X)
-        labels: Array = self.classes_[codes]
+        labels: Array = self.classes_[class_numbers(self.decision_function(X))]
         return labels
 
     def summary(self) -> dict[str, Any]:
@@ -370,62 +351,49 @@ class SemiSupervisedODMClassifier(ClassifierMixin, UnknownLabels):
 class UnlabeledRows:
     """Rows of which some are labelled, and the search for the labels of the others.
 
-    Parameters
-    ----------
-    K : (n, n) or None
-        The kernel matrix. None for two classes and so many rows that their labels are not spread to neighbours.
-    features : (n, r) or None
-        If they are given, machines of two classes are fitted to them. Their products are close to the kernel, with
-        the constant of the intercept.
-    constant : float
-        What the intercept adds to the kernel.
-    weight : (n,)
-    n_classes : int
-    links : pairs of rows
-    lam, lam_unlabeled, mu, theta, balance
-        Of `SemiSupervisedODMClassifier`.
-    effort : LabelSearch
+    The kernel matrix K is None for two classes and so many rows that labels are not spread to neighbours. Machines of
+    two classes are fitted to ``features`` (n, r) if these are given, whose products are close to the kernel with the
+    constant of the intercept.
     """
 
+    learner: SemiSupervisedODMClassifier  # whose parameters count, and whose classes are known
     K: Array | None
     features: Array | None
-    constant: float
     weight: Array
-    n_classes: int
     links: Links
-    lam: float
-    lam_unlabeled: float
-    mu: float
-    theta: float
-    balance: float | str | None
-    effort: LabelSearch
+
+    @property
+    def _n_classes(self) -> int:
+        return len(self.learner.classes_)
+
+    @property
+    def _band(self) -> dict[str, float]:
+        return {"mu": float(self.learner.mu), "theta": float(self.learner.theta)}
 
     @cached_property
     def matrix(self) -> Array:
         """The kernel matrix with the constant."""
         assert self.K is not None
-        return self.K + self.constant
+        return self.K + self.learner._constant
 
     def _problem(self, cost: Array, rows: Array | None = None) -> LabelProblem:
         """Machines of two classes, of all rows or some."""
         at = slice(None) if rows is None else rows
-        options: dict[str, Any] = {"cost": cost[at], "mu": self.mu, "theta": self.theta, "tol": _TOL}
+        options: dict[str, Any] = {"cost": cost[at], "tol": _TOL, **self._band}
         if self.features is not None:
             return FeatureProblem(features=self.features[at], **options)
         return MarginProblem(matrix=self.matrix if rows is None else self.matrix[np.ix_(rows, rows)], **options)
 
     def _many(self, cost: Array) -> ManyProblem:
-        return ManyProblem(
-            matrix=self.matrix, cost=cost, mu=self.mu, theta=self.theta, n_classes=self.n_classes, tol=_MANY_TOL
-        )
+        return ManyProblem(matrix=self.matrix, cost=cost, n_classes=self._n_classes, tol=_MANY_TOL, **self._band)
 
     def _costs(self, codes: Array) -> Array:
-        return _costs(self.weight, codes, self.lam, self.lam_unlabeled, self.theta)
+        return _costs(self.weight, codes, self.learner)
 
     def supervised(self, codes: Array) -> Array:
         """Scores of all rows by the machine of the labelled ones: (n,) for two classes, else (n, k)."""
         rows, cost = np.flatnonzero(codes >= 0), self._costs(codes)
-        if self.n_classes > 2:
+        if self._n_classes > 2:
             return self._many(cost).scores_by(rows, codes)
         y = 2.0 * codes[rows] - 1.0
         machine = self._problem(cost, rows).solve(y)
@@ -439,28 +407,22 @@ class UnlabeledRows:
         ``supervised`` are the scores of all rows by the machine of the labelled ones.
         """
         cost, spread = self._costs(codes), self._spread(codes)
-        allowed = _allowed_labels(self.weight, codes, self.n_classes, self.links, self.balance)
-        losses = label_losses(supervised, cost, self.mu, self.theta)
+        allowed = _allowed_labels(self.weight, codes, self._n_classes, self.links, self.learner.balance)
+        losses = label_losses(supervised, cost, **self._band)
         if isinstance(allowed, Assignments):
             starts = [allowed.cheapest(losses), *(allowed.cheapest(-F / F.sum(axis=0)) for F in spread)]
-            labels, value, scores = search_assignment(self._many(cost), allowed, starts, rng)
-            return FoundLabels(codes=labels, scores=scores, value=value)
+            return search_assignment(self._many(cost), allowed, starts, rng)
         starts = [allowed.best(losses[:, 0] - losses[:, 1]), *(allowed.best(F[:, 1] - F[:, 0]) for F in spread)]
         problem = self._problem(cost)
         if thorough and isinstance(problem, MarginProblem):
-            solution = search_labels(problem, allowed, np.array(starts), self.effort, rng)
-            best, bound = solution.dual, solution.bound
-        else:
-            best, bound = min((refine(problem, allowed, y)[1] for y in starts), key=lambda machine: machine.value), None
-        return FoundLabels(codes=(best.sign > 0.0).astype(np.int64), scores=best.score, value=best.value, bound=bound)
+            return search_labels(problem, allowed, np.array(starts), self.learner.search or LabelSearch(), rng)
+        return FoundLabels.of(min((refine(problem, allowed, y) for y in starts), key=lambda machine: machine.value))
 
     def _spread(self, codes: Array) -> list[Array]:
         """Labels spread to neighbours, as starts."""
-        if not self._spreading_factors:
-            return []
-        targets = np.zeros((len(codes), self.n_classes))
+        targets = np.zeros((len(codes), self._n_classes))
         targets[codes >= 0, codes[codes >= 0]] = 1.0
-        return spread_labels(self._spreading_factors, targets)
+        return [cho_solve(factor, targets, check_finite=False) for factor in self._spreading_factors]
 
     @cached_property
     def _spreading_factors(self) -> list[tuple[Array, bool]]:
@@ -472,7 +434,7 @@ class UnlabeledRows:
         A label is left out by making its row an unlabelled one. No class is left without a label.
         """
         labelled = np.flatnonzero(codes >= 0)
-        counts = np.bincount(codes[labelled], minlength=self.n_classes)
+        counts = np.bincount(codes[labelled], minlength=self._n_classes)
         labelled = labelled[counts[codes[labelled]] > 1]
         if len(labelled) == 0:
             return 0.0, 0.0, 0.0, 0.0
@@ -491,16 +453,15 @@ class UnlabeledRows:
 
     def _judged(self, scores: Array, codes: Array) -> tuple[float, float]:
         """The number of errors and the sum of the losses."""
-        losses = label_losses(scores, np.ones(len(codes)), 0.0, self.theta)[np.arange(len(codes)), codes]
-        predicted = (scores > 0.0).astype(np.int64) if scores.ndim == 1 else scores.argmax(axis=1)
-        return float((predicted != codes).sum()), float(losses.sum())
+        losses = label_losses(scores, np.ones(len(codes)), 0.0, float(self.learner.theta))[np.arange(len(codes)), codes]
+        return float((class_numbers(scores) != codes).sum()), float(losses.sum())
 
 
-def _costs(weight: Array, codes: Array, lam: float, lam_unlabeled: float, theta: float) -> Array:
+def _costs(weight: Array, codes: Array, learner: SemiSupervisedODMClassifier) -> Array:
     """C of each row (n,): ``lam`` shared by the labelled rows, ``lam_unlabeled`` by the others."""
     costs = np.empty(len(codes))
-    for mask, strength in ((codes >= 0, lam), (codes < 0, lam_unlabeled)):
-        costs[mask] = row_costs(weight[mask], int(mask.sum()), strength, theta) if mask.any() else 0.0
+    for mask, strength in ((codes >= 0, learner.lam), (codes < 0, learner.lam_unlabeled)):
+        costs[mask] = row_costs(weight[mask], int(mask.sum()), strength, learner.theta) if mask.any() else 0.0
     return costs
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from sklearn.metrics.pairwise import euclidean_distances
 from sklearn.utils.validation import check_is_fitted
 
-from tithe.certify.certificate import Certificate
+from tithe.certify.certificate import Certificate, bound_certificate
 from tithe.clustering.objective import KMeansObjective
 from tithe.core.contracts import Source
 from tithe.core.data import Array, Block, concat
@@ -24,28 +24,23 @@ from tithe.fit.tables import checked_block
 from tithe.odm.base import KernelRows
 from tithe.odm.classifier import ODMClassifier
 from tithe.odm.objective import MarginObjective
-from tithe.odm.solvers.kernel_matrix import KERNELS, KERNELS_WITH_GAMMA, checked_matrix, training_kernel, whole_matrix
-from tithe.odm.solvers.label_machines import landmark_features
+from tithe.odm.solvers.kernel_matrix import (
+    KERNELS,
+    KERNELS_WITH_GAMMA,
+    landmark_features,
+    training_kernel,
+    training_matrix,
+)
 from tithe.odm.solvers.label_search import LabelSearch
 from tithe.odm.solvers.labelings import checked_links
 from tithe.reduce.build import build_coreset
 
 _NEIGHBOUR = 10  # whose median distance is the width of the kernel
+_JITTERS = (1e-10, 1e-8, 1e-6, 1e-4)  # shares of the mean diagonal
 _MAX_LANDMARKS = 300  # rows that stand for a kernel in the search
 _PILOT_CENTERS = 20  # clusters of the coreset's objective: it should follow the shape of the data
 
 Links = tuple[Array, Array]  # pairs of rows (p, 2) that must have one label, and pairs that must have different ones
-
-
-@dataclass(frozen=True, kw_only=True)
-class FoundLabels:
-    """Class numbers of the rows searched, the scores of their machine, the objective, and what the relaxation says."""
-
-    codes: Array
-    scores: Array
-    value: float
-    bound: float | None = None
-    relaxed: float | None = None
 
 
 class UnknownLabels(KernelRows, Described, BaseEstimator):
@@ -87,18 +82,36 @@ class UnknownLabels(KernelRows, Described, BaseEstimator):
         """What a penalised intercept adds to the kernel."""
         return float(self.intercept_scaling) ** 2 if self.fit_intercept else 0.0
 
-    def _links(self, n_rows: int) -> Links:
-        """The links, checked."""
-        must_link, cannot_link = self.must_link, self.cannot_link
-        return checked_links(must_link, n_rows, "must_link"), checked_links(cannot_link, n_rows, "cannot_link")
+    def _searched(
+        self, block: Block, kept: Array, n_classes: int, seed: int
+    ) -> tuple[Links, Array, Array | None, Links]:
+        """The links, the rows to search, in their order, their weights, and the links among them.
 
-    def _searched_rows(self, block: Block, kept: Array, n_classes: int, seed: int) -> tuple[Array, Array | None]:
-        """The rows to search, in their order, and their weights: all with a weight or ``kept`` (n,), or a coreset."""
-        if self.kernel == "precomputed":
-            rows = np.flatnonzero(kept | (block.weights() > 0.0))
-            return rows, None if block.sample_weight is None else block.sample_weight[rows].astype(np.float64)
-        size = resolve_size(self.coreset_size, len(block))
-        return _reduced_rows(block, kept, size, n_clusters=n_classes, seed=seed)
+        All rows with a weight, and those that are ``kept`` (n,) or linked; if there are more than ``coreset_size``, a
+        coreset of the rows that need not be kept.
+        """
+        n = len(block)
+        links = checked_links(self.must_link, n, "must_link"), checked_links(self.cannot_link, n, "cannot_link")
+        kept = kept.copy()
+        kept[np.concatenate(links).ravel()] = True
+        others = np.flatnonzero((block.weights() > 0.0) & ~kept)
+        size = max(resolve_size(self.coreset_size, n) - int(kept.sum()), n_classes)
+        if self.kernel == "precomputed" or len(others) <= size:
+            rows = np.union1d(others, np.flatnonzero(kept))
+            weight = None if block.sample_weight is None else block.sample_weight[rows].astype(np.float64)
+        else:
+            coreset = build_coreset(
+                block.X[others],
+                sample_weight=None if block.sample_weight is None else block.sample_weight[others],
+                objective=KMeansObjective(n_clusters=max(_PILOT_CENTERS, n_classes), n_init=1),
+                coreset_size=size,
+                random_state=seed,
+            )
+            all_weights = block.weights() * kept
+            all_weights[others[coreset.row_ids()]] = coreset.weights()
+            rows = np.flatnonzero(kept | (all_weights > 0.0))
+            weight = all_weights[rows]
+        return links, rows, weight, (np.searchsorted(rows, links[0]), np.searchsorted(rows, links[1]))
 
     def _kernel_machine(self, block: Block, rows: Array, **options: Any) -> ODMClassifier:
         """The machine before it is fitted, with the width of its kernel."""
@@ -135,12 +148,6 @@ class UnknownLabels(KernelRows, Described, BaseEstimator):
         """Rows as the machine takes them."""
         return X[:, self._machine_columns()] if self.kernel == "precomputed" else X
 
-    def _codes(self, X: Any) -> Array:
-        """The class number of each row."""
-        scores = self.decision_function(X)
-        codes: Array = (scores > 0.0).astype(np.int64) if scores.ndim == 1 else scores.argmax(axis=1)
-        return codes
-
 
 def rows_in_memory(learner: Any, X: Any, y: Any, sample_weight: Any) -> tuple[Block, Any]:
     """All rows as a checked block, and y. A source is read as a whole; y and weights come with it."""
@@ -153,10 +160,7 @@ def rows_in_memory(learner: Any, X: Any, y: Any, sample_weight: Any) -> tuple[Bl
 
 def kernel_matrix(machine: ODMClassifier, block: Block, rows: Array) -> Array:
     """The kernel matrix of some rows, in double precision."""
-    if machine.kernel == "precomputed":
-        given: Array = checked_matrix(rows_of(machine.kernel, block.X, rows)).astype(np.float64)
-        return given
-    return whole_matrix(training_kernel(machine, block.take(rows, None)), block.X[rows])
+    return training_matrix(machine, Block(X=rows_of(machine.kernel, block.X, rows)))
 
 
 def search_features(machine: ODMClassifier, block: Block, rows: Array, constant: float, rng: Any) -> Array:
@@ -170,7 +174,7 @@ def search_features(machine: ODMClassifier, block: Block, rows: Array, constant:
         else:
             function = replace(training_kernel(machine, block.take(rows, None)), dtype=np.float64)
             columns = function.rectangle(function.prepare(block.X[rows]), function.prepare(block.X[rows[landmarks]]))
-        features = landmark_features(columns, landmarks)
+        features = landmark_features(columns, landmarks, _JITTERS)
     return np.column_stack([features, np.full(len(rows), constant**0.5)])
 
 
@@ -183,17 +187,10 @@ def label_certificate(value: float, bound: float | None, n_searched: int, n_rows
     """What a lower bound on the objective over all labels says of labels with this value."""
     if bound is None:
         return None
-    excess = max(value - bound, 0.0)
     searched_all = n_searched == n_rows
     rows = f"all {n_rows} rows" if searched_all else f"{n_searched} of {n_rows} rows"
-    return Certificate(
-        kind="bound",
-        quantity="excess_loss",
-        value=excess,
-        relative_excess=excess / value if value > 0.0 else 0.0,
-        bound=excess,
-        n_rows=n_searched,
-        passes=1,
+    return replace(
+        bound_certificate(value, max(value - bound, 0.0), n_searched, passes=1),
         compared_on="all rows" if searched_all else f"the {n_searched} rows that labels were searched for",
         sentence=(
             f"The objective of the labels is {value:.6g} on {rows}. No labels that obey the constraints have one below "
@@ -215,27 +212,3 @@ def _neighbor_gamma(kernel: Any, X: Any, rows: Array) -> float:
     near = np.sort(distance[np.ix_(distinct, distinct)], axis=1)[:, min(_NEIGHBOUR, len(distinct) - 1)]
     gamma = 0.5 / float(np.median(near)) ** 2
     return gamma if np.isfinite(gamma) and gamma > 0.0 else 1.0
-
-
-def _reduced_rows(block: Block, kept: Array, size: int, *, n_clusters: int, seed: int) -> tuple[Array, Array | None]:
-    """Rows to search labels for, in their order, and their weights.
-
-    All rows with a weight and those that must be ``kept``; if these are more than ``size``, a coreset of the others.
-    """
-    others = np.flatnonzero((block.weights() > 0.0) & ~kept)
-    n_kept = int(kept.sum())
-    size = max(size - n_kept, n_clusters)
-    if len(others) <= size:
-        rows = np.union1d(others, np.flatnonzero(kept))
-        return rows, None if block.sample_weight is None else block.sample_weight[rows].astype(np.float64)
-    coreset = build_coreset(
-        block.X[others],
-        sample_weight=None if block.sample_weight is None else block.sample_weight[others],
-        objective=KMeansObjective(n_clusters=max(_PILOT_CENTERS, n_clusters), n_init=1),
-        coreset_size=size,
-        random_state=seed,
-    )
-    weight = block.weights() * kept
-    weight[others[coreset.row_ids()]] = coreset.weights()
-    rows = np.flatnonzero(kept | (weight > 0.0))
-    return rows, weight[rows]

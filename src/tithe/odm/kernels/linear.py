@@ -16,23 +16,12 @@ from scipy import sparse
 from tithe.core.data import Array
 from tithe.core.parallel import over_parts, single_blas_thread
 from tithe.core.parts import add_parts, part_rows
-
-MAX_CLASSES_APART = 32  # classes up to which gradients can be added up by class
+from tithe.core.tree import AddsUp
+from tithe.linear.logistic_kernels import MAX_CLASSES_APART, margins_csr, margins_dense
 
 _FAST = {"contract", "reassoc", "nsz"}
 _TILE_ROWS = 512
 _WIDE_COLUMNS = 64  # columns from which the scores of many classes are a product of matrices
-
-
-@njit(cache=True, nogil=True, fastmath=_FAST)
-def _scores_dense(X, start, r, params, scores):
-    d = X.shape[1]
-    for k in range(params.shape[0]):
-        for i in range(r):
-            total = params[k, d]
-            for j in range(d):
-                total += X[start + i, j] * params[k, j]
-            scores[k, i] = total
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
@@ -46,17 +35,6 @@ def _scores_wide(X, start, r, params, tile, scores):
     for k in range(params.shape[0]):
         for i in range(r):
             scores[k, i] = product[k, i]
-
-
-@njit(cache=True, nogil=True, fastmath=_FAST)
-def _scores_csr(data, indices, indptr, start, r, params, scores):
-    d = params.shape[1] - 1
-    for k in range(params.shape[0]):
-        for i in range(r):
-            total = params[k, d]
-            for p in range(indptr[start + i], indptr[start + i + 1]):
-                total += data[p] * params[k, indices[p]]
-            scores[k, i] = total
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
@@ -162,7 +140,7 @@ def _sweep_dense(X, codes, weight, params, mu, theta, centre, cost, counts, side
             if wide:
                 _scores_wide(X, start, r, params, tile, scores)
             else:
-                _scores_dense(X, start, r, params, scores)
+                margins_dense(X, start, r, params, scores)
             _losses(codes, weight, start, r, scores, mu, theta, cost, slope, second, rival, counts, part)
             if sides.shape[0] > 0:
                 _add_dense(X, start, r, codes, slope, second, rival, centre, sides, diagonal, part)
@@ -179,49 +157,31 @@ def _sweep_csr(
         stop = min(n, (part + 1) * rows)
         for start in range(part * rows, stop, _TILE_ROWS):
             r = min(stop - start, _TILE_ROWS)
-            _scores_csr(data, indices, indptr, start, r, params, scores)
+            margins_csr(data, indices, indptr, start, r, params, scores)
             _losses(codes, weight, start, r, scores, mu, theta, cost, slope, second, rival, counts, part)
             if sides.shape[0] > 0:
                 _add_csr(data, indices, indptr, start, r, codes, slope, second, rival, sides, diagonal, part)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class MarginSums:
+class MarginSums(AddsUp):
     """The sums of one sweep; K classes, k = 1 score for two classes and K for more.
 
-    Parameters
-    ----------
-    count : (K,)
-        Weight by the class of the row.
-    loss : (2, K)
-        Loss below and above the band, by the class of the row.
-    sides : (2, G, k, d + 1)
-        Gradient of the loss, below and above the band: slope times (x, 1), at the row's own score and, with the
-        other sign, at that of its rival; for two classes at the one score, with the sign of the class. G = K
-        if ``by_class``, else 1.
-    diagonal : (k, d + 1) or None
-        Diagonal of the curvature: second derivative times (x - centre, 1)^2.
+    ``sides`` (2, G, k, d + 1) are the gradient of the loss, below and above the band: slope times (x, 1), at the row's
+    own score and, with the other sign, at that of its rival; for two classes at the one score, with the sign of the
+    class. G = K if ``by_class``, else 1.
     """
 
-    count: Array
-    loss: Array
+    count: Array  # (K,), weight by the class of the row
+    loss: Array  # (2, K), below and above the band, by the class of the row
     sides: Array
-    diagonal: Array | None
+    diagonal: Array | None  # (k, d + 1) of the curvature: second derivative times (x - centre, 1)^2
 
     @property
     def gradient(self) -> Array:
         """The gradient of the loss: (k, d + 1)."""
         total: Array = self.sides.sum(axis=(0, 1))
         return total
-
-    def __add__(self, other: MarginSums) -> MarginSums:
-        """The sums over the rows of both."""
-        return MarginSums(
-            count=self.count + other.count,
-            loss=self.loss + other.loss,
-            sides=self.sides + other.sides,
-            diagonal=None if self.diagonal is None or other.diagonal is None else self.diagonal + other.diagonal,
-        )
 
 
 def margin_sweep(
@@ -244,18 +204,9 @@ def margin_sweep(
     loss(u) = max(0, 1 - theta - u)^2 + mu max(0, u - 1 - theta)^2 of the margin u: +-(x . w + b), + for class 1,
     with two classes; the row's own score less the largest other one with more.
 
-    Parameters
-    ----------
-    X : (n, d), dense float32 or float64, or CSR
-    codes : (n,) int32
-        Class numbers.
-    weight : (n,) float64 or None
-    cost, gradient, diagonal : bool
-        What to compute; costs are None, sums zero and the diagonal None if they are not requested.
-    centre : (d,) or None
-        Where the columns of dense rows are taken from for the diagonal; None is the origin.
-    by_class : bool
-        Gradients by the class of the row, up to 32 classes.
+    X (n, d) is dense float32 or float64, or CSR, ``codes`` (n,) are int32. Of cost, gradient and diagonal, what is not
+    requested is None, or zeros for sums. For the diagonal the columns of dense rows are taken from ``centre`` (d,).
+    Gradients are by the class of the row if ``by_class``, up to 32 classes.
     """
     n, d = X.shape
     params = np.ascontiguousarray(params, np.float64)

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 from numba import njit
-from scipy import sparse
 
 Array = np.ndarray[Any, Any]
 
@@ -65,44 +64,38 @@ def _side(multiplier, slack, weight):
 
 
 @njit(cache=True, nogil=True)
+def _row_gap(gamma, margin, cost, mu, low, high):
+    """The part of a row in the duality gap, which is not negative (Fenchel and Young), and its loss C l(u) / 2."""
+    short, over, upper = low - margin, margin - high, mu * cost
+    below = 0.5 * cost * short * short if short > 0.0 else 0.0
+    above = 0.5 * upper * over * over if over > 0.0 else 0.0
+    if gamma >= 0.0:
+        return _side(gamma, short, cost) + above, below + above
+    return _side(-gamma, over, upper) + below, below + above
+
+
+@njit(cache=True, nogil=True)
 def margin_gap(gamma, margin, cost, mu, low, high):
     """(primal - dual, sum of the losses C l(u) / 2), from multipliers and margins: (n,) each.
 
-    The part of every row is not negative (Fenchel and Young), so nothing cancels. The primal value is the
-    second number plus half of gamma . margin.
+    No part of the first sum is negative, so nothing cancels. The primal value is the second number plus half of
+    gamma . margin.
     """
     gap = 0.0
     loss = 0.0
     for i in range(len(gamma)):
-        short, over, upper = low - margin[i], margin[i] - high, mu * cost[i]
-        below = 0.5 * cost[i] * short * short if short > 0.0 else 0.0
-        above = 0.5 * upper * over * over if over > 0.0 else 0.0
-        loss += below + above
-        if gamma[i] >= 0.0:
-            gap += _side(gamma[i], short, cost[i]) + above
-        else:
-            gap += _side(-gamma[i], over, upper) + below
+        part, lost = _row_gap(gamma[i], margin[i], cost[i], mu, low, high)
+        gap += part
+        loss += lost
     return gap, loss
 
 
 # -- linear machines ---------------------------------------------------------------------------
 
 
-@njit(cache=True, nogil=True)
-def _fenchel(gamma, u, cost, mu, theta):
-    """The part of a row in the duality gap: not negative, and zero exactly where the dual variable fits the margin."""
-    below, above = 1.0 - theta - u, u - 1.0 - theta
-    lower, upper = cost, mu * cost
-    if gamma >= 0.0:
-        term = (gamma - lower * below) ** 2 / (2.0 * lower) if below >= 0.0 else gamma * (gamma / (2.0 * lower) - below)
-        return term + (0.5 * upper * above * above if above > 0.0 else 0.0)
-    n = -gamma
-    term = (n - upper * above) ** 2 / (2.0 * upper) if above >= 0.0 else n * (n / (2.0 * upper) - above)
-    return term + (0.5 * lower * below * below if below > 0.0 else 0.0)
-
-
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def _epoch_dense(X, signs, cost, squares, order, mu, theta, constant, gamma, v):
+def epoch_dense(X, signs, cost, squares, order, mu, theta, constant, gamma, v):
+    """See `LinearProblem.coordinate_epoch`."""
     d = X.shape[1]
     gap = 0.0
     for at in range(order.shape[0]):
@@ -113,7 +106,7 @@ def _epoch_dense(X, signs, cost, squares, order, mu, theta, constant, gamma, v):
         u *= signs[i]
         old = gamma[i]
         stiff = 1.0 / (mu * cost[i]) if mu > 0.0 else np.inf
-        gap += _fenchel(old, u, cost[i], mu, theta)
+        gap += _row_gap(old, u, cost[i], mu, 1.0 - theta, 1.0 + theta)[0]
         new = exact_step(u - squares[i] * old, squares[i], 1.0 - theta, 1.0 + theta, 1.0 / cost[i], stiff)
         if new != old:
             gamma[i] = new
@@ -125,7 +118,7 @@ def _epoch_dense(X, signs, cost, squares, order, mu, theta, constant, gamma, v):
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def _epoch_csr(data, indices, indptr, signs, cost, squares, order, mu, theta, constant, gamma, v):
+def epoch_csr(data, indices, indptr, signs, cost, squares, order, mu, theta, constant, gamma, v):
     d = v.shape[0] - 1
     gap = 0.0
     for at in range(order.shape[0]):
@@ -136,7 +129,7 @@ def _epoch_csr(data, indices, indptr, signs, cost, squares, order, mu, theta, co
         u *= signs[i]
         old = gamma[i]
         stiff = 1.0 / (mu * cost[i]) if mu > 0.0 else np.inf
-        gap += _fenchel(old, u, cost[i], mu, theta)
+        gap += _row_gap(old, u, cost[i], mu, 1.0 - theta, 1.0 + theta)[0]
         new = exact_step(u - squares[i] * old, squares[i], 1.0 - theta, 1.0 + theta, 1.0 / cost[i], stiff)
         if new != old:
             gamma[i] = new
@@ -148,43 +141,6 @@ def _epoch_csr(data, indices, indptr, signs, cost, squares, order, mu, theta, co
 
 
 @njit(cache=True, nogil=True)
-def _gap(gamma, margins, cost, mu, theta):
-    total = 0.0
-    for i in range(gamma.shape[0]):
-        total += _fenchel(gamma[i], margins[i], cost[i], mu, theta)
-    return total
-
-
-def coordinate_epoch(
-    X: Any,
-    signs: Array,
-    cost: Array,
-    squares: Array,
-    order: Array,
-    *,
-    mu: float,
-    theta: float,
-    constant: float,
-    gamma: Array,
-    v: Array,
-) -> float:
-    """One exact step in the dual variable of each row of ``order``; ``gamma`` (n,) and ``v`` (d + 1,) are changed.
-
-    v = sum_i gamma_i signs_i (x_i, constant); ``squares`` are |(x_i, constant)|^2. Returns the duality gap, each row
-    taken at the time of its own step.
-    """
-    args = (signs, cost, squares, order, mu, theta, constant, gamma, v)
-    if sparse.issparse(X):
-        return float(_epoch_csr(X.data, X.indices, X.indptr, *args))
-    return float(_epoch_dense(X, *args))
-
-
-def duality_gap(gamma: Array, margins: Array, cost: Array, *, mu: float, theta: float) -> float:
-    """P(v) - D(gamma) for v = sum_i gamma_i z_i and its margins, as a sum of terms none of which is negative."""
-    return float(_gap(gamma, margins, cost, mu, theta))
-
-
-@njit(cache=True, nogil=True)
 def _slope(u, mu, theta):
     """Half the derivative of the loss at margin u."""
     if u < 1.0 - theta:
@@ -193,7 +149,8 @@ def _slope(u, mu, theta):
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def _run_dense(X, signs, cost, draws, share, eta, mu, theta, constant, follow, table, mean, v):
+def run_dense(X, signs, cost, draws, share, eta, mu, theta, constant, follow, table, mean, v):
+    """See `LinearProblem.walked`."""
     d = X.shape[1]
     keep = 1.0 - eta
     for at in range(draws.shape[0]):
@@ -215,7 +172,7 @@ def _run_dense(X, signs, cost, draws, share, eta, mu, theta, constant, follow, t
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def _run_csr(data, indices, indptr, signs, cost, draws, share, eta, mu, theta, constant, follow, table, mean, v, last):
+def run_csr(data, indices, indptr, signs, cost, draws, share, eta, mu, theta, constant, follow, table, mean, v, last):
     """Coordinates are updated lazily: k steps on rows without them make v <- q^k v - (1 - q^k) mean, q = 1 - eta.
 
     ``last`` (d,) holds zeros.
@@ -248,34 +205,6 @@ def _run_csr(data, indices, indptr, signs, cost, draws, share, eta, mu, theta, c
     for j in range(d):
         power = np.exp((draws.shape[0] - last[j]) * log_keep)
         v[j] = power * v[j] - (1.0 - power) * mean[j]
-
-
-def stochastic_run(
-    X: Any,
-    signs: Array,
-    cost: Array,
-    draws: Array,
-    share: Array,
-    *,
-    eta: float,
-    mu: float,
-    theta: float,
-    constant: float,
-    follow: bool,
-    table: Array,
-    mean: Array,
-    v: Array,
-) -> None:
-    """Steps of length ``eta`` on the rows ``draws``, row i being drawn with chance ``share_i``; ``v`` is changed.
-
-    The gradient is taken as v + mean + (C_i / share_i)(slope_i(v) - table_i) z_i, with ``mean`` (d + 1,) =
-    sum_i C_i table_i z_i. SVRG keeps ``table`` and ``mean``, SAGA updates them (``follow``).
-    """
-    args = (signs, cost, draws, share, eta, mu, theta, constant, follow, table, mean, v)
-    if sparse.issparse(X):
-        _run_csr(X.data, X.indices, X.indptr, *args, np.zeros(X.shape[1], np.int64))
-    else:
-        _run_dense(X, *args)
 
 
 # -- kernels -----------------------------------------------------------------------------------

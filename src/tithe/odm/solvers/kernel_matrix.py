@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import sparse
-from scipy.linalg import LinAlgError
+from scipy.linalg import LinAlgError, solve_triangular
 from sklearn.metrics.pairwise import pairwise_kernels
 
 from tithe.core.data import Array, Block
@@ -29,14 +29,8 @@ class Gram:
     The first rows of the matrix are held, as many as fit into the memory. They are computed in squares, those below
     the diagonal as mirror images. The bits of all results depend on ``cache_bytes``, but not on the number of threads.
 
-    Parameters
-    ----------
-    function : KernelFunction or GivenKernel
-    X : array or CSR matrix of shape (n, d), or positions in a given matrix
-        In random order.
-    constant : float
-        The square of a constant feature: a penalised intercept.
-    cache_bytes : float
+    ``function`` is a `KernelFunction` and X (n, d) the rows, or a `GivenKernel` and X the positions (n,) in it, both in
+    random order. ``constant`` is the square of a constant feature: a penalised intercept.
     """
 
     def __init__(self, function: Any, X: Any, *, constant: float = 0.0, cache_bytes: float) -> None:
@@ -106,18 +100,14 @@ class Gram:
 
     def columns(self, rows: Array) -> Array:
         """K[:, rows]: (n, len(rows)), computed without the cache."""
-        matrix = np.empty((len(self), len(rows)), self.function.dtype)
-        self._over_columns(rows, lambda at, columns: matrix.__setitem__(at, columns))
-        return matrix
-
-    def _over_columns(self, rows: Array, use: Callable[[slice, Array], None]) -> None:
-        chosen = self.rows.take(rows)
+        matrix, chosen = np.empty((len(self), len(rows)), self.function.dtype), self.rows.take(rows)
 
         def work(first: int, last: int) -> None:
             for number in range(first, last):
-                use(self._squares[number], self._rectangle(self._chunks[number], chosen))
+                matrix[self._squares[number]] = self._rectangle(self._chunks[number], chosen)
 
         over_parts(work, len(self._squares))
+        return matrix
 
     def _over_rows(self, use: Callable[[slice, Array], None]) -> None:
         """Call ``use`` with each slice of rows and their part (b, n) of the matrix."""
@@ -260,9 +250,6 @@ class KernelFunction:
     centre: Array | None = None
     dtype: Any = np.float64
 
-    def in_single(self) -> KernelFunction:
-        return replace(self, dtype=np.float32)
-
     def restricted(self, X: Any) -> tuple[KernelFunction, Any]:
         """The kernel of these rows alone, and how it names them."""
         return self, X
@@ -364,14 +351,10 @@ def entry_variance(block: Block) -> float:
     middle = float(centre.mean())
     with np.errstate(over="ignore"):
         if isinstance(X, np.ndarray):
-            slices = _slices(len(block))
+            slices = (slice(k, k + 8192) for k in range(0, len(block), 8192))
             return sum(float(weight[at] @ np.square(np.float64(X[at]) - middle).mean(axis=1)) for at in slices)
         square = float(weight @ row_squares(X)) / block.n_features
     return max(0.0, square - middle * middle)
-
-
-def _slices(n_rows: int) -> list[slice]:
-    return [slice(k, k + 8192) for k in range(0, n_rows, 8192)]
 
 
 def checked_matrix(K: Any) -> Array:
@@ -415,18 +398,33 @@ def training_kernel(machine: Any, block: Block) -> Any:
         diagonal = function.diagonal(function.prepare(block.X))
         if np.abs(diagonal).max() > _MAX_SINGLE_VALUE:
             return function
-    return function.in_single()
+    return replace(function, dtype=np.float32)
 
 
-def whole_matrix(function: KernelFunction, X: Any) -> Array:
-    """The kernel matrix (n, n), symmetric and finite, in double precision."""
-    function = replace(function, dtype=np.float64)
-    rows = function.prepare(X)
+def training_matrix(machine: Any, block: Block) -> Array:
+    """The kernel matrix (n, n) of the training rows, symmetric and finite, in double precision."""
+    if machine.kernel == "precomputed":
+        given: Array = checked_matrix(block.X).astype(np.float64)
+        return given
+    function = replace(training_kernel(machine, block), dtype=np.float64)
+    rows = function.prepare(block.X)
     kernel = function.rectangle(rows, rows)
     if not np.isfinite(kernel).all():
         raise ValueError("The kernel is not a finite number for all rows. Rescale the columns.")
     symmetric: Array = 0.5 * (kernel + kernel.T)
     return symmetric
+
+
+def landmark_features(columns: Array, landmarks: Array, jitters: Sequence[float]) -> Array:
+    """Features (n, r) whose products are the kernel projected on some rows (Nystroem).
+
+    ``columns`` (n, r) are the kernel's, jitters are shares of the mean diagonal that are added to it, if need be.
+    """
+    square = columns[landmarks]
+    scale = float(np.trace(square)) / len(square)
+    low = jittered_cholesky(square, (share * scale for share in jitters))
+    features: Array = solve_triangular(low, columns.T, lower=True, check_finite=False).T
+    return np.ascontiguousarray(features)
 
 
 def gamma_for(kernel: Any, gamma: float | str, block: Block) -> float:

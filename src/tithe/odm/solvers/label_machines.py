@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -10,7 +9,6 @@ import numpy as np
 from scipy.linalg import LinAlgError, cho_factor, cho_solve, solve_triangular
 
 from tithe.core.data import Array
-from tithe.core.linear_algebra import jittered_cholesky
 from tithe.odm.solvers.kernel_matrix import GivenKernel, Gram, kernel_not_psd_error
 from tithe.odm.solvers.loss import MarginLoss
 from tithe.odm.solvers.many_classes import KernelMulticlassDual, solve_many_classes
@@ -19,7 +17,6 @@ from tithe.odm.solvers.two_classes import Dual, newton_step, solve_two_classes
 _MAX_NEWTON_STEPS = 30  # after which coordinate descent is used too
 _MAX_SOLVER_ROUNDS = 1000
 _MAX_FEATURE_STEPS = 50
-_JITTERS = (1e-10, 1e-8, 1e-6, 1e-4)  # shares of the mean diagonal
 _MIN_LENGTH = 1e-3  # of a Newton step
 _MAX_CLASS_ROUNDS = 200  # of the solver, for one machine of many classes
 
@@ -54,33 +51,9 @@ class LabelMachine:
         return self.sign * self.score
 
 
-class LabelProblem(MarginLoss, ABC):
-    """Machines of two classes that differ in their labels only."""
-
-    @abstractmethod
-    def solve(self, y: Array, start: LabelMachine | None = None) -> LabelMachine:
-        """The machine with labels y; ``start`` is a machine to begin with."""
-
-    @abstractmethod
-    def costs_without(self, machine: LabelMachine) -> Array:
-        """What each row costs with label -1 minus what it costs with label 1, by the machine of all other rows."""
-
-
 @dataclass(frozen=True, kw_only=True)
-class MarginProblem(LabelProblem):
-    """Machines with a kernel.
-
-    Parameters
-    ----------
-    matrix : (n, n)
-        The kernel matrix.
-    cost : (n,)
-        C of each row.
-    mu, theta : float
-        Of the band: see `MarginLoss`.
-    tol : float
-        Relative duality gap to which machines are solved.
-    """
+class MarginProblem(MarginLoss):
+    """Machines with the kernel ``matrix`` (n, n), solved to a relative duality gap of ``tol``."""
 
     matrix: Array
     cost: Array
@@ -122,12 +95,10 @@ class MarginProblem(LabelProblem):
         solve_two_classes(clipped, tol=self.tol, max_iter=_MAX_SOLVER_ROUNDS, rng=rng, free=False)
         return clipped
 
-    def value(self, y: Array) -> float:
-        """g(y), from above."""
-        return self.solve(y).value
-
     def costs_without(self, machine: LabelMachine) -> Array:
-        """With R the inverse of Q + D among the rows outside the band, the margin of one of them without itself is
+        """What each row costs with label -1 minus what it costs with label 1, by the machine of all other rows.
+
+        With R the inverse of Q + D among the rows outside the band, the margin of one of them without itself is
         r - gamma / R_ii, and 1 / R_ii = s + D, s the part of the kernel that the others do not explain.
         """
         y, margin, gamma = machine.sign, machine.margins(), machine.gamma
@@ -170,7 +141,7 @@ class FeatureMachine(LabelMachine):
 
 
 @dataclass(frozen=True, kw_only=True)
-class FeatureProblem(LabelProblem):
+class FeatureProblem(MarginLoss):
     """As `MarginProblem`, with features (n, r) whose products are the kernel. A machine takes a time of order n r^2."""
 
     features: Array
@@ -225,13 +196,7 @@ class FeatureProblem(LabelProblem):
         return costs_without_row(machine.sign, rest, own, self.cost, self.mu, self.theta)
 
 
-def landmark_features(columns: Array, landmarks: Array) -> Array:
-    """Features (n, r) whose products are the kernel projected on some rows. ``columns`` (n, r) are the kernel's."""
-    square = columns[landmarks]
-    scale = float(np.trace(square)) / len(square)
-    low = jittered_cholesky(square, (share * scale for share in _JITTERS))
-    features: Array = solve_triangular(low, columns.T, lower=True, check_finite=False).T
-    return np.ascontiguousarray(features)
+LabelProblem = MarginProblem | FeatureProblem  # machines of two classes that differ in their labels only
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.linalg import LinAlgError, cho_factor, cho_solve, eigh, solve_triangular
+from scipy.linalg import LinAlgError, cho_factor, eigh, solve_triangular
 from scipy.optimize import nnls
 from sklearn.cluster import KMeans
 
@@ -73,17 +73,7 @@ _SEARCH_CONSTRAINTS: dict[str, Constraint] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Mixture:
-    """A solution of the relaxation over the labelings so far.
-
-    Parameters
-    ----------
-    labels : (T, n)
-    share : (T,)
-        mu, which sums to 1.
-    gamma : (n,)
-    value : float
-        The value of the mixture, from above.
-    """
+    """The relaxation over ``labels`` (T, n): shares mu (T,) of sum 1, multipliers (n,), and its value from above."""
 
     labels: Array
     share: Array
@@ -374,27 +364,24 @@ _MAX_HALVINGS = 8  # of the number of rows that change their label in one step
 
 
 @dataclass(frozen=True, kw_only=True)
-class LabelSolution:
-    """Labels, their machine, and what is proved of them.
+class FoundLabels:
+    """Class numbers of the rows searched, the scores of their machine, and its value g.
 
-    Parameters
-    ----------
-    y : (n,)
-    dual : LabelMachine
-        The machine with these labels.
-    value : float
-        g(y).
-    bound : float
-        No labeling that is allowed has a smaller g.
-    mixture : Mixture
-        The relaxation, from the labelings that the search met.
+    No labels that are allowed have a g below ``bound``; ``relaxed`` is the value of the relaxation over the labelings
+    that the search met. Both are None where there is no relaxation.
     """
 
-    y: Array
-    dual: LabelMachine
+    codes: Array
+    scores: Array
     value: float
-    bound: float
-    mixture: Mixture
+    bound: float | None = None
+    relaxed: float | None = None
+
+    @classmethod
+    def of(cls, machine: LabelMachine, bound: float | None = None, relaxed: float | None = None) -> FoundLabels:
+        """The labels of a machine of two classes."""
+        codes = (machine.sign > 0.0).astype(np.int64)
+        return cls(codes=codes, scores=machine.score, value=machine.value, bound=bound, relaxed=relaxed)
 
 
 def search_labels(
@@ -403,7 +390,7 @@ def search_labels(
     starts: Array,
     search: LabelSearch,
     rng: np.random.Generator,
-) -> LabelSolution:
+) -> FoundLabels:
     """The labels with the smallest value that the relaxation and the local search find.
 
     ``starts`` (k, n) are labelings to begin with. They are refined; the relaxation over cutting planes goes on from the
@@ -412,29 +399,24 @@ def search_labels(
     """
     random = [labelings.best(rng.normal(size=len(problem.cost))) for _ in range(_N_RANDOM)]
     refined = [refine(problem, labelings, y) for y in distinct(np.vstack([*starts, *random]))]
-    labels = distinct(np.array([y for y, _ in refined]))
+    labels = distinct(np.array([machine.sign for machine in refined]))
     mixture = relax(problem, labelings, labels, search, rng)
     leading = eigh(mixture.matrix(), subset_by_index=[len(labels[0]) - 1] * 2)[1][:, 0]
     likely = mixture.labels[np.argsort(-mixture.share, kind="stable")[:_MAX_CANDIDATES]]
-    known = {_key(y) for y, _ in refined}
-    for y in distinct(np.vstack([labelings.best(leading), *_flip(labelings, leading), likely])):
+    known = {_key(machine.sign) for machine in refined}
+    signs = (1.0, -1.0) if labelings.groups.fixed.any() else (1.0,)  # the opposite differs where labels are given
+    for y in distinct(np.vstack([*(labelings.best(sign * leading) for sign in signs), likely])):
         if _key(y) not in known:
             refined.append(refine(problem, labelings, y))
-    y, dual = min(refined, key=lambda pair: pair[1].value)
-    value = dual.value
-    bound = min(lower_bound(problem, labelings, mixture.gamma, mixture.matrix(), rng), value)
-    return LabelSolution(y=y, dual=dual, value=value, bound=bound, mixture=mixture)
+    best = min(refined, key=lambda machine: machine.value)
+    bound = lower_bound(problem, labelings, mixture.gamma, mixture.matrix(), rng)
+    return FoundLabels.of(best, min(bound, best.value), mixture.value)
 
 
 def _key(y: Array) -> bytes:
     """The same for a labeling and its opposite."""
     result: bytes = (y * y[0]).astype(np.int8).tobytes()
     return result
-
-
-def _flip(labelings: Labelings, direction: Array) -> list[Array]:
-    """The rounding of the opposite direction, which differs where some labels are given."""
-    return [labelings.best(-direction)] if (labelings.groups.fixed != 0.0).any() else []
 
 
 def spectral_starts(labelings: Labelings, K: Array, weight: Array) -> Array:
@@ -480,41 +462,34 @@ def spreading_factors(K: Array, weight: Array) -> list[tuple[Array, bool]]:
     return factors
 
 
-def spread_labels(factors: list[tuple[Array, bool]], targets: Array) -> list[Array]:
-    """Labels ``targets`` (n, k) of some rows, spread to their neighbours: (I - a S)^-1 targets for each factor."""
-    return [cho_solve(factor, targets, check_finite=False) for factor in factors]
-
-
-def refine(problem: LabelProblem, labelings: Labelings, y: Array) -> tuple[Array, LabelMachine]:
-    """Labels whose value no step of the local search makes smaller, and their machine.
+def refine(problem: LabelProblem, labelings: Labelings, y: Array) -> LabelMachine:
+    """The machine of labels whose value no step of the local search makes smaller.
 
     A row's label is judged by the machine that is fitted without this row: its own label would speak for itself. From
     c_i, the value with label -1 minus that with label 1, the best labeling allowed is proposed, then ones that change
     only the rows which gain most. A proposal is taken only if its value is smaller.
     """
-    dual = problem.solve(y)
+    machine = problem.solve(y)
     for _ in range(_MAX_STEPS):
-        step = _step(problem, labelings, y, dual)
+        step = _step(problem, labelings, machine)
         if step is None:
             break
-        y, dual = step
-    return y, dual
+        machine = step
+    return machine
 
 
-def _step(
-    problem: LabelProblem, labelings: Labelings, y: Array, dual: LabelMachine
-) -> tuple[Array, LabelMachine] | None:
-    value, tried = dual.value, {y.tobytes()}
-    margin = dual.margins()
+def _step(problem: LabelProblem, labelings: Labelings, machine: LabelMachine) -> LabelMachine | None:
+    y, margin = machine.sign, machine.margins()
+    tried = {y.tobytes()}
     alone = y * (problem.loss(-margin) - problem.loss(margin))
-    without = problem.costs_without(dual)
+    without = problem.costs_without(machine)
     for c in (without, alone):
         for proposal in _proposals(labelings, y, c):
             if proposal.tobytes() not in tried:
                 tried.add(proposal.tobytes())
-                trial = problem.solve(proposal, dual)
-                if trial.value < value * (1.0 - _MIN_FALL):
-                    return proposal, trial
+                trial = problem.solve(proposal, machine)
+                if trial.value < machine.value * (1.0 - _MIN_FALL):
+                    return trial
     return None
 
 
@@ -542,20 +517,18 @@ _N_INIT = 5  # searches of k-means for each start
 
 def search_assignment(
     problem: ManyProblem, assignments: Assignments, starts: list[Array], rng: np.random.Generator
-) -> tuple[Array, float, Array]:
-    """The labels with the smallest value that a local search from each start finds, this value, and scores (n, k)."""
+) -> FoundLabels:
+    """The labels with the smallest value that a local search from each start finds."""
     parts = rng.permutation(len(problem.cost)) % _N_PARTS
     results, known = [], set()
     for labels in starts:
         if labels.tobytes() not in known:
             known.add(labels.tobytes())
             results.append(_local_search(problem, assignments, labels, parts))
-    return min(results, key=lambda result: result[1])
+    return min(results, key=lambda result: result.value)
 
 
-def _local_search(
-    problem: ManyProblem, assignments: Assignments, labels: Array, parts: Array
-) -> tuple[Array, float, Array]:
+def _local_search(problem: ManyProblem, assignments: Assignments, labels: Array, parts: Array) -> FoundLabels:
     """Assign and fit in turn, as long as the value falls."""
     value, scores = problem.solve(labels)
     for _ in range(_MAX_ASSIGNMENTS):
@@ -569,7 +542,7 @@ def _local_search(
                 break
         else:
             break
-    return labels, value, scores
+    return FoundLabels(codes=labels, scores=scores, value=value)
 
 
 def clustering_starts(assignments: Assignments, K: Array, weight: Array, rng: np.random.Generator) -> list[Array]:

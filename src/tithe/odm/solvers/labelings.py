@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 from scipy.optimize import Bounds, LinearConstraint, milp
+from scipy.sparse.csgraph import breadth_first_order, connected_components
 
 from tithe.core.data import Array
 from tithe.odm.kernels.signs import exchange_signs
@@ -51,13 +51,8 @@ def checked_links(pairs: Any, n_rows: int, name: str) -> Array:
 class Groups:
     """Rows that are tied to each other: y_i = sign_i t_g with one unknown t_g in {-1, 1} for each group g.
 
-    Parameters
-    ----------
-    group : (n,) int
-        The group of each row. Groups are numbered in the order of their first rows.
-    sign : (n,) float
-    fixed : (g,) float
-        The value of t of groups with labelled rows, else 0.
+    ``group`` (n,) and ``sign`` (n,) are those of each row; groups are numbered in the order of their first rows.
+    ``fixed`` (g,) is the value of t of groups with labelled rows, else 0.
     """
 
     group: Array
@@ -70,87 +65,50 @@ def linked_groups(must_link: Array, cannot_link: Array, labels: Array) -> Groups
 
     Links that contradict each other or the labels are refused, with the rows along the contradiction.
     """
-    n_rows = len(labels)
-    neighbours: dict[int, list[tuple[int, float]]] = {}
-    for links, parity in ((must_link, 1.0), (cannot_link, -1.0)):
-        for first, second in links.tolist():
-            neighbours.setdefault(first, []).append((second, parity))
-            neighbours.setdefault(second, []).append((first, parity))
-    first, sign, fixed = np.arange(n_rows), np.ones(n_rows), labels.astype(np.float64)
-    seen: set[int] = set()
-    for row in sorted(neighbours):
-        if row not in seen:
-            members = _tied_rows(row, neighbours, sign)
-            seen.update(members)
-            first[members] = row
-            fixed[row] = _label_of_group(members, neighbours, sign, labels)
-    leaders, group = np.unique(first, return_inverse=True)
-    return Groups(group=group, sign=sign, fixed=fixed[leaders])
+    n, graph = len(labels), _signed_links(must_link, cannot_link, len(labels))
+    component = connected_components(graph, directed=False)[1]
+    torn = np.flatnonzero(component[:n] == component[n:])
+    if len(torn):
+        cycle = _path(graph, torn[0], torn[0] + n)
+        while len(cycle) > 3 and cycle[1] == cycle[-2]:  # the way to the cycle and back
+            cycle = cycle[1:-1]
+        raise ValueError(
+            "must_link and cannot_link contradict each other: no labels obey the links along the rows "
+            f"{' - '.join(map(str, cycle))}. Remove one of them."
+        )
+    _, first, number = np.unique(np.minimum(component[:n], component[n:]), return_index=True, return_inverse=True)
+    leaders = np.sort(first)
+    group = np.searchsorted(leaders, first[number])
+    sign = np.where(component[:n] == component[leaders][group], 1.0, -1.0)
+    fixed, labelled = np.zeros(len(leaders)), np.flatnonzero(labels)
+    fixed[group[labelled]] = (labels * sign)[labelled]
+    wrong = labelled[(labels * sign)[labelled] != fixed[group[labelled]]]
+    if len(wrong):
+        tied = labelled[group[labelled] == group[wrong[0]]]
+        other = tied[(labels * sign)[tied] != (labels * sign)[wrong[0]]][0]
+        path = _path(graph, wrong[0], other if sign[wrong[0]] == sign[other] else other + n)
+        raise ValueError(
+            f"The labels of rows {wrong[0]} and {other} contradict the links along the rows "
+            f"{' - '.join(map(str, path))}. Remove a link or a label."
+        )
+    return Groups(group=group, sign=sign, fixed=fixed)
 
 
-def _tied_rows(row: int, neighbours: dict[int, list[tuple[int, float]]], sign: Array) -> list[int]:
-    """The rows tied to ``row``; their signs relative to it are written to ``sign``."""
-    parent, waiting = {row: row}, deque([row])
-    while waiting:
-        current = waiting.popleft()
-        for other, parity in neighbours.get(current, ()):
-            if other not in parent:
-                parent[other] = current
-                sign[other] = parity * sign[current]
-                waiting.append(other)
-            elif sign[other] != parity * sign[current]:
-                cycle = _cycle(parent, current, other)
-                raise ValueError(
-                    f"must_link and cannot_link contradict each other: no labels obey the links along the rows "
-                    f"{' - '.join(map(str, cycle))}. Remove one of them."
-                )
-    return list(parent)
+def _signed_links(must_link: Array, cannot_link: Array, n_rows: int) -> Any:
+    """A graph (2 n, 2 n) of statements: node i is y_i = 1, node n + i is y_i = -1, and links join equivalent ones."""
+    same, apart = must_link.T, cannot_link.T
+    first = np.concatenate([same[0], same[0] + n_rows, apart[0], apart[0] + n_rows])
+    second = np.concatenate([same[1], same[1] + n_rows, apart[1] + n_rows, apart[1]])
+    return sparse.csr_array((np.ones(len(first)), (first, second)), shape=(2 * n_rows, 2 * n_rows))
 
 
-def _cycle(parent: dict[int, int], first: int, last: int) -> list[int]:
-    """The rows of the cycle that the link from ``first`` to ``last`` closes in a tree; both ends are ``first``."""
-    paths = []
-    for row in (first, last):
-        path = [row]
-        while parent[path[-1]] != path[-1]:
-            path.append(parent[path[-1]])
-        paths.append(path)
-    common = next(row for row in paths[0] if row in set(paths[1]))
-    down = paths[1][: paths[1].index(common)]
-    return [*paths[0][: paths[0].index(common) + 1], *reversed(down), first]
-
-
-def _label_of_group(
-    members: list[int], neighbours: dict[int, list[tuple[int, float]]], sign: Array, labels: Array
-) -> float:
-    """t of a group, from the labels of its rows, or 0."""
-    labelled = [row for row in members if labels[row] != 0]
-    if not labelled:
-        return 0.0
-    value = float(labels[labelled[0]] * sign[labelled[0]])
-    for row in labelled[1:]:
-        if labels[row] * sign[row] != value:
-            path = _path(labelled[0], row, neighbours)
-            raise ValueError(
-                f"The labels of rows {labelled[0]} and {row} contradict the links along the rows "
-                f"{' - '.join(map(str, path))}. Remove a link or a label."
-            )
-    return value
-
-
-def _path(first: int, last: int, neighbours: dict[int, list[tuple[int, float]]]) -> list[int]:
-    """The rows on a shortest way along links."""
-    parent, waiting = {last: last}, deque([last])
-    while first not in parent:
-        current = waiting.popleft()
-        for other, _ in neighbours.get(current, ()):
-            if other not in parent:
-                parent[other] = current
-                waiting.append(other)
+def _path(graph: Any, first: int, last: int) -> list[int]:
+    """The rows on a shortest way between two statements."""
+    before = breadth_first_order(graph, last, directed=False)[1]
     path = [first]
     while path[-1] != last:
-        path.append(parent[path[-1]])
-    return path
+        path.append(before[path[-1]])
+    return [int(node) % (graph.shape[0] // 2) for node in path]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -162,13 +120,12 @@ class Balance:
     most: float
 
     @classmethod
-    def of_clusters(cls, weight: Array | None, n_rows: int, share: float) -> Balance:
+    def of_clusters(cls, weight: Array, share: float) -> Balance:
         """|sum_i s_i y_i| <= share W; where an odd total allows no less, 1 is allowed."""
-        count = np.ones(n_rows) if weight is None else weight
-        most = share * float(count.sum())
-        if _whole(count):
-            most = max(float(np.floor(most * (1.0 + 1e-12))), float(count.sum()) % 2.0)
-        return cls(count=count, least=-most, most=most)
+        most = share * float(weight.sum())
+        if _whole(weight):
+            most = max(float(np.floor(most * (1.0 + 1e-12))), float(weight.sum()) % 2.0)
+        return cls(count=weight, least=-most, most=most)
 
 
 def _whole(values: Array) -> bool:
@@ -176,14 +133,7 @@ def _whole(values: Array) -> bool:
 
 
 class Labelings:
-    """The set of all y in {-1, 1}^n that obey links, given labels, and the bounds of a balance.
-
-    Parameters
-    ----------
-    groups : Groups
-    balance : Balance or None
-        None if any number of rows may have either label.
-    """
+    """The set of all y in {-1, 1}^n that obey links, given labels, and the bounds of a balance if there is one."""
 
     def __init__(self, groups: Groups, balance: Balance | None) -> None:
         self.groups, self.balance = groups, balance
@@ -212,15 +162,6 @@ class Labelings:
         every[self.free] = t
         labels: Array = self.groups.sign * every[self.groups.group]
         return labels
-
-    def holds(self, y: Array) -> bool:
-        """Whether y obeys all constraints."""
-        first = np.zeros(self.n_groups)
-        first[self.groups.group] = self.groups.sign * y
-        if not np.array_equal(self.groups.sign * first[self.groups.group], y):
-            return False
-        fixed = self.groups.fixed != 0.0
-        return bool((first[fixed] == self.groups.fixed[fixed]).all()) and self._balanced(first[self.free])
 
     def _balanced(self, t: Array) -> bool:
         return self._least <= float(self._size @ t) <= self._most
@@ -340,17 +281,10 @@ _MAX_SECONDS = 60.0  # of one integer program; the best assignment so far is tak
 
 
 class Assignments:
-    """Labels 0 to k - 1 of n rows that obey links, given labels, and bounds on the sizes of the classes.
+    """Labels 0 to k - 1 of n rows that obey links (p, 2), given labels, and bounds on the sizes of the classes.
 
-    Parameters
-    ----------
-    n_classes : int
-    must_link, cannot_link : (p, 2)
-    labels : (n,)
-        -1 where the label is not known.
-    count : (n,)
-        What a row counts for in the sizes: its weight, or 0.
-    least, most : (k,)
+    ``labels`` (n,) are -1 where they are not known. A row adds its ``count`` (n,), its weight or 0, to the size of its
+    class, and sizes lie between ``least`` (k,) and ``most`` (k,).
     """
 
     def __init__(
@@ -384,14 +318,6 @@ class Assignments:
         self.size = np.bincount(self.group, weights=count, minlength=self.n_groups)
         slack = 1e-9 * float(self.size.sum())
         self.least, self.most = least - slack, most + slack
-
-    def holds(self, labels: Array) -> bool:
-        """Whether labels (n,) obey all constraints."""
-        chosen = np.zeros(self.n_groups, np.int64)
-        chosen[self.group] = labels
-        known = self.fixed >= 0
-        tied = (chosen[self.group] == labels).all() and (chosen[known] == self.fixed[known]).all()
-        return bool(tied) and self._holds(chosen)
 
     def _holds(self, chosen: Array) -> bool:
         sizes = np.bincount(chosen, weights=self.size, minlength=self.n_classes)

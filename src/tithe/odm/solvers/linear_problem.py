@@ -13,23 +13,13 @@ from tithe.core.data import Array
 from tithe.core.parallel import over_parts, single_blas_thread
 from tithe.core.parts import add_parts
 from tithe.odm.kernels.linear import block_rows, column_squares, gram, row_squares
+from tithe.odm.kernels.two_classes import epoch_csr, epoch_dense, margin_gap, run_csr, run_dense
 from tithe.odm.solvers.loss import MarginLoss
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Evaluation:
-    """The result of one pass over all rows at given parameters.
-
-    Parameters
-    ----------
-    params : (d + 1,)
-    margins : (n,)
-        u of every row.
-    value, gradient : float, (d + 1,)
-        Of P.
-    gap : float
-        Proved upper bound on the excess of P(params) over the smallest value.
-    """
+    """Margins (n,), value and gradient (d + 1,) of P at ``params`` (d + 1,), and a proved bound of P(params) - P*."""
 
     params: Array
     margins: Array
@@ -44,17 +34,14 @@ class Solution:
 
     Parameters
     ----------
-    point : Evaluation
     duals : (n,)
         Dual variables: those of the solver where it has some, else those that belong to the margins.
     gap : float
         Proved upper bound on the excess of P over its smallest value.
-    converged : bool
     n_iter : int
         Rounds: steps of Newton, or epochs.
     curve : list of float
         P after each round, as far as it was computed.
-    solver : str
     """
 
     point: Evaluation
@@ -63,7 +50,6 @@ class Solution:
     converged: bool
     n_iter: int
     curve: list[float] = field(default_factory=list)
-    solver: str = ""
 
     @classmethod
     def at(cls, problem: LinearProblem, point: Evaluation, *, tol: float, **others: Any) -> Self:
@@ -79,20 +65,6 @@ class LinearProblem(MarginLoss):
     l is that of `MarginLoss`: margins below the band [1 - theta, 1 + theta] are penalised, and so are those above it,
     mu times as much.
 
-    Parameters
-    ----------
-    X : (n, d) float32 or float64, C-ordered, or CSR
-    signs : (n,) float64
-        y, -1 or 1.
-    cost : (n,) float64
-        C, all positive: lam s_i / (sum s (1 - theta)^2) for weights s.
-    mu, theta : float
-        In [0, 1] and in [0, 1).
-    constant : float
-        k: the value of the constant feature, 0 for none.
-    free : bool
-        The last of v carries no penalty; the constant feature is then 1.
-
     Notes
     -----
     Zhang and Zhou, "Optimal Margin Distribution Machine", TKDE 2020. The dual variables at v,
@@ -106,13 +78,13 @@ class LinearProblem(MarginLoss):
         |w - sum_i t_i g_i x_i y_i|^2 / 2 + (1 - t)^2 times the loss of the rows multiplied.
     """
 
-    X: Any
-    signs: Array
-    cost: Array
+    X: Any  # (n, d) float32 or float64, C-ordered, or CSR
+    signs: Array  # (n,) float64: y, -1 or 1
+    cost: Array  # (n,) float64: C, all positive, lam s_i / (sum s (1 - theta)^2) for weights s
     mu: float
     theta: float
-    constant: float = 1.0
-    free: bool = False
+    constant: float = 1.0  # k: the value of the constant feature, 0 for none
+    free: bool = False  # the last of v carries no penalty; the constant feature is then 1
 
     @property
     def size(self) -> int:
@@ -244,7 +216,40 @@ class LinearProblem(MarginLoss):
             if at_duals:
                 losses[number] += 0.5 * float(chosen @ (signs * (self.bounds(scores) - scores)))
 
+    # -- steps on single rows ------------------------------------------------------------------
+
+    def coordinate_epoch(self, order: Array, gamma: Array, v: Array) -> float:
+        """One exact step in the dual variable of each row of ``order``; ``gamma`` (n,) and ``v`` (d + 1,) are changed.
+
+        v = sum_i gamma_i z_i. Returns the duality gap, each row taken at the time of its own step.
+        """
+        args = (self.signs, self.cost, self.squares, order, self.mu, self.theta, self.constant, gamma, v)
+        if sparse.issparse(self.X):
+            return float(epoch_csr(self.X.data, self.X.indices, self.X.indptr, *args))
+        return float(epoch_dense(self.X, *args))
+
+    def walked(
+        self, start: Array, draws: Array, share: Array, *, eta: float, follow: bool, table: Array, mean: Array
+    ) -> Array:
+        """The parameters after steps of length ``eta`` on the rows ``draws``; row i is drawn with chance ``share_i``.
+
+        The gradient is taken as v + mean + (C_i / share_i)(slope_i(v) - table_i) z_i, with ``mean`` (d + 1,) =
+        sum_i C_i table_i z_i. SVRG keeps ``table`` and ``mean``, SAGA updates them (``follow``).
+        """
+        v = start.copy()
+        band = self.mu, self.theta, self.constant
+        args = (self.signs, self.cost, draws, share, eta, *band, follow, table, mean, v)
+        if sparse.issparse(self.X):
+            run_csr(self.X.data, self.X.indices, self.X.indptr, *args, np.zeros(self.X.shape[1], np.int64))
+        else:
+            run_dense(self.X, *args)
+        return v
+
     # -- margins -------------------------------------------------------------------------------
+
+    def duality_gap(self, gamma: Array, margins: Array) -> float:
+        """P(v) - D(gamma) for v = sum_i gamma_i z_i and its margins, as a sum of terms none of which is negative."""
+        return float(margin_gap(gamma, margins, self.cost, self.mu, self.low, self.high)[0])
 
     def bounds(self, margins: Array) -> Array:
         """The end of the band that each margin is nearest to: (n,)."""

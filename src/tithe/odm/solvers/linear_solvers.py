@@ -16,7 +16,6 @@ from tithe.core.linear_algebra import conjugate_gradients, growing, jittered_cho
 from tithe.core.parallel import single_blas_thread
 from tithe.core.params import Constraint, Instance, OneOf, RealNumber, WholeNumber, check_params, check_value
 from tithe.core.state_checks import Integers, Number, Storable
-from tithe.odm.kernels.two_classes import coordinate_epoch, duality_gap, stochastic_run
 from tithe.odm.solvers.linear_problem import Evaluation, LinearProblem, Solution
 from tithe.reduce.kernels import FarthestFirst
 
@@ -49,7 +48,7 @@ def newton(
     if start is None and len(problem) >= _MIN_ROWS_FOR_START:
         start = _rough(problem, rng)
     point = problem.evaluate(np.zeros(problem.size) if start is None else np.asarray(start, np.float64))
-    curvature = _curvature(problem, tol, rng)
+    curvature = _Direct(problem) if factorable(problem) else _Conjugate(problem, tol, rng)
     curve, at_minimum, number = [point.value], False, 0
     while number < max_iter and not point.gap <= tol * point.value:
         number += 1
@@ -65,7 +64,7 @@ def newton(
             break
         point = candidate
         curve.append(point.value)
-    solution = Solution.at(problem, point, tol=tol, n_iter=number, curve=curve, solver="newton")
+    solution = Solution.at(problem, point, tol=tol, n_iter=number, curve=curve)
     return replace(solution, converged=solution.converged or at_minimum)
 
 
@@ -187,10 +186,6 @@ class _Conjugate:
         return step
 
 
-def _curvature(problem: LinearProblem, tol: float, rng: np.random.Generator) -> _Direct | _Conjugate:
-    return _Direct(problem) if factorable(problem) else _Conjugate(problem, tol, rng)
-
-
 _MAX_EPOCHS_UNCHECKED = 10  # epochs of coordinate descent between two exact gaps
 # estimated remaining epochs at which Newton's method takes over: if its steps are cheap, and if they are expensive
 _PATIENCE_IF_CHEAP, _PATIENCE_IF_EXPENSIVE = 10, 60
@@ -248,28 +243,24 @@ def coordinate_descent(
     is the exact gap G, a sum of terms that are not negative. A row whose margin is farther inside the band than
     sqrt(2 G) |z_i| has a dual variable of zero at the solution, and is dropped.
     """
-    cost, squares = problem.cost, problem.squares
     gamma = np.zeros(len(problem)) if start is None else problem.multipliers(problem.margins(start))
     v = problem.combine(gamma) if start is not None else np.zeros(problem.size)
-    options = {"mu": problem.mu, "theta": problem.theta}
     active = np.arange(len(problem))
     patience = _PATIENCE_IF_CHEAP if factorable(problem) else _PATIENCE_IF_EXPENSIVE
     curve: list[float] = []
     previous_gap, n_unchecked, gap = np.inf, 0, np.inf
     for epoch in range(1, max_iter + 1):
         rng.shuffle(active)
-        epoch_gap = coordinate_epoch(
-            problem.X, problem.signs, cost, squares, active, constant=problem.constant, gamma=gamma, v=v, **options
-        )
+        epoch_gap = problem.coordinate_epoch(active, gamma, v)
         n_unchecked += 1
         if curve and epoch_gap > tol * curve[-1] and n_unchecked < _MAX_EPOCHS_UNCHECKED and epoch < max_iter:
             continue
         v = problem.combine(gamma)
         point = problem.evaluate(v)
-        gap = duality_gap(gamma, point.margins, cost, **options)
+        gap = problem.duality_gap(gamma, point.margins)
         curve.append(point.value)
         if gap <= tol * point.value:
-            return _dual_solution(point, gamma, gap, True, epoch, curve)
+            return Solution(point=point, duals=gamma, gap=gap, converged=True, n_iter=epoch, curve=curve)
         if previous_gap < np.inf and n_unchecked * np.log(gap / (tol * point.value)) > patience * np.log(
             max(previous_gap / gap, 1.0)
         ):
@@ -281,13 +272,9 @@ def coordinate_descent(
             v = problem.combine(gamma)
         active = active[~idle[active]]
     if epoch == max_iter:
-        return _dual_solution(point, gamma, gap, False, epoch, curve)
+        return Solution(point=point, duals=gamma, gap=gap, converged=False, n_iter=epoch, curve=curve)
     solution = newton(problem, tol=tol, max_iter=max_iter - epoch, rng=rng, start=v)
-    return replace(solution, n_iter=epoch + solution.n_iter, curve=[*curve, *solution.curve[1:]], solver="dcd")
-
-
-def _dual_solution(point: Evaluation, gamma: Array, gap: float, done: bool, epoch: int, curve: list[float]) -> Solution:
-    return Solution(point=point, duals=gamma, gap=gap, converged=done, n_iter=epoch, curve=curve, solver="dcd")
+    return replace(solution, n_iter=epoch + solution.n_iter, curve=[*curve, *solution.curve[1:]])
 
 
 def safely_idle(problem: LinearProblem, margins: Array, gap: float) -> Array:
@@ -324,33 +311,14 @@ def _stochastic(
         if not follow or not len(table):
             table, mean = -problem.multipliers(point.margins) / problem.cost, point.gradient - point.params
         draws = drawn(share, n if follow else 2 * n, rng)
-        v = _walked(problem, point.params, draws, share, eta=eta, follow=follow, table=table, mean=mean)
+        v = problem.walked(point.params, draws, share, eta=eta, follow=follow, table=table, mean=mean)
         candidate = problem.evaluate(v)
         if candidate.value <= point.value:
             point = candidate
         else:
             eta, table = min(0.5 * eta, 0.25 / float(rough.max())) if epoch == 1 else 0.5 * eta, np.empty(0)
         curve.append(point.value)
-    return Solution.at(problem, point, tol=tol, n_iter=epoch, curve=curve, solver="saga" if follow else "svrg")
-
-
-def _walked(
-    problem: LinearProblem,
-    start: Array,
-    draws: Array,
-    share: Array,
-    *,
-    eta: float,
-    follow: bool,
-    table: Array,
-    mean: Array,
-) -> Array:
-    """The parameters after steps from ``start`` on the rows ``draws``; see `stochastic_run`."""
-    v = start.copy()
-    rows = problem.X, problem.signs, problem.cost
-    options: dict[str, Any] = {"mu": problem.mu, "theta": problem.theta, "constant": problem.constant}
-    stochastic_run(*rows, draws, share, eta=eta, follow=follow, table=table, mean=mean, v=v, **options)
-    return v
+    return Solution.at(problem, point, tol=tol, n_iter=epoch, curve=curve)
 
 
 def drawn(share: Array, size: int, rng: np.random.Generator) -> Array:
@@ -474,14 +442,7 @@ _COVER_CONSTRAINTS: dict[str, Constraint] = {
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class CoverSolution(Solution):
-    """The result of `coreset_svrg`. ``converged`` is about the gap on all rows, not about the one on the cover.
-
-    Parameters
-    ----------
-    cover : Cover
-    cover_converged : bool
-        Whether the rounds on the cover ended at a gap of ``tol`` P_C.
-    """
+    """The result of `coreset_svrg`. ``converged`` is about the gap on all rows, ``cover_converged`` on the cover."""
 
     cover: Cover
     cover_converged: bool
@@ -511,35 +472,17 @@ def coreset_svrg(
     rng: np.random.Generator,
     start: Array | None = None,
 ) -> CoverSolution:
-    """SVRG with the gradients of a weighted cover of the z_i = y_i (x_i, k) as anchors.
+    """SVRG with the gradients of a weighted cover of the z_i = y_i (x_i, k) as anchors; see `CoresetSVRG`.
 
     A round takes the gradient of P_C, the problem of k centres each costing as much as the rows nearest to it,
     and 2 k steps on drawn rows. Its fixed point is the minimiser of P_C, which is no farther from that of P than
     |grad P| there, at most r G (`gradient_bound`). If P_C rises in a round, the round is undone and rows are
     drawn from the cover from then on; if they were already, the steps are halved.
 
-    Parameters
-    ----------
-    radius : float or None
-        Of the cover; 0: only equal rows are merged. None: ``size`` decides.
-    size : int or None
-        The largest number of centres. None with a radius: as many as needed; else one for every 16 rows.
-    shrink : float or None
-        Rounds begin with a few centres, and the radius is multiplied by this factor after each until ``radius`` is
-        reached; centres stay centres. None: all rounds are at that radius.
-    everywhere : bool
-        Steps are taken on rows drawn from all, as in the paper, each costing two gradients; else on rows of the
-        cover, where one of the two is known from the anchor. The fixed point is the same.
-    finish : int
-        The largest number of rounds at the end whose anchors and steps are those of plain SVRG on all rows.
-    tol, max_iter : float, int
-        Rounds on the cover stop at a gap of ``tol`` P_C, or after ``max_iter``; those on all rows at ``tol`` P.
-    start : (d + 1,) or None
+    There are at most ``size`` centres. Rounds begin with a few, and the radius is multiplied by ``shrink`` after each
+    until ``radius`` is reached; with None all rounds are at that radius. Steps on rows drawn ``everywhere`` cost two
+    gradients each, those on rows of the cover one, as the other is known from the anchor.
     """
-    check_value("radius", radius, OneOf(None) | RealNumber(least=0.0))
-    check_value("size", size, OneOf(None) | WholeNumber(least=1))
-    check_value("shrink", shrink, OneOf(None) | RealNumber(above=0.0, below=1.0))
-    check_value("finish", finish, WholeNumber(least=0))
     if problem.free:
         raise ValueError("coreset_svrg needs a penalised intercept.")
     walk = _Walk(problem, everywhere, rng, np.zeros(problem.size) if start is None else np.array(start, np.float64))
@@ -566,7 +509,6 @@ def coreset_svrg(
         tol=tol,
         n_iter=len(walk.sizes),
         curve=walk.curve,
-        solver="coreset_svrg",
         cover=Cover(
             radius=cover.radius,
             centres=np.asarray(cover.centres),
@@ -620,7 +562,7 @@ class _Walk:
         table = self._slopes_at(point, draws) if everywhere else -anchor.multipliers(point.margins) / anchor.cost
         eta = self._caution * min(0.5, 1.0 / (3.0 * float(rough.mean())))
         mean = point.gradient - point.params
-        v = _walked(rows, point.params, draws, share, eta=eta, follow=False, table=table, mean=mean)
+        v = rows.walked(point.params, draws, share, eta=eta, follow=False, table=table, mean=mean)
         candidate = anchor.evaluate(v)
         self.n_gradients += 3 * n
         if better(candidate, point):

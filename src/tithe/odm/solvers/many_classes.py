@@ -116,9 +116,6 @@ class KernelMulticlassDual(MulticlassDual):
     def product(self, values: Array) -> Array:
         return self.gram.product(values)
 
-    def submatrix(self, rows: Array) -> Array:
-        return self.gram.submatrix(rows)
-
     def squares(self) -> Array:
         return self.gram.diagonal()
 
@@ -314,7 +311,9 @@ def solve_by_pivots(dual: KernelMulticlassDual, tol: float, rng: np.random.Gener
         wrong_beta = np.where(free_beta, beta < 0.0, may_beta & (curved[1] - goal < -tolerance))
         n_wrong = int(wrong_a.sum() + wrong_beta.sum())
         if n_wrong <= _MAX_WRONG_SHARE * n_equations:
-            gap, primal = _with_multipliers(at, np.maximum(a, 0.0), np.maximum(beta, 0.0))
+            dual.value, dual.beta = at.values(np.maximum(a, 0.0), np.maximum(beta, 0.0)), np.maximum(beta, 0.0)
+            dual.renew()
+            gap, primal, _ = dual.measure()
             if gap <= tol * primal:
                 return True
             if n_wrong == 0:
@@ -329,14 +328,6 @@ def solve_by_pivots(dual: KernelMulticlassDual, tol: float, rng: np.random.Gener
     dual.value, dual.beta = before
     dual.renew()
     return False
-
-
-def _with_multipliers(at: Multipliers, a: Array, beta: Array) -> tuple[float, float]:
-    """Give these multipliers to the dual: its gap and primal value."""
-    at.dual.value, at.dual.beta = at.values(a, beta), beta
-    at.dual.renew()
-    gap, primal, _ = at.dual.measure()
-    return gap, primal
 
 
 def n_free(dual: KernelMulticlassDual) -> int:
@@ -429,7 +420,7 @@ def solve_by_interior_points(dual: KernelMulticlassDual, basis: Array, tol: floa
     many multipliers belong to the same scores.
     """
     system = _System(Multipliers(dual), basis)
-    before, best = (dual.value, dual.beta), (np.inf, *_copied(dual))
+    before, best = (dual.value, dual.beta), (np.inf, dual.value.copy(), dual.beta.copy())
     x, z = system.start()
     idle = 0
     for _ in range(_MAX_STEPS):
@@ -441,7 +432,7 @@ def solve_by_interior_points(dual: KernelMulticlassDual, basis: Array, tol: floa
         dual.renew()
         gap, primal, _ = dual.measure()
         if gap / primal < best[0]:
-            best, idle = (gap / primal, *_copied(dual)), 0
+            best, idle = (gap / primal, dual.value.copy(), dual.beta.copy()), 0
         else:
             idle += 1
         if best[0] <= tol or idle > _MAX_IDLE_STEPS:
@@ -450,10 +441,6 @@ def solve_by_interior_points(dual: KernelMulticlassDual, basis: Array, tol: floa
     dual.value, dual.beta = best[1:] if solved else before
     dual.renew()
     return solved
-
-
-def _copied(dual: KernelMulticlassDual) -> tuple[Array, Array]:
-    return dual.value.copy(), dual.beta.copy()
 
 
 @dataclass(eq=False)
@@ -581,10 +568,9 @@ _MAX_RIVAL_ROUNDS = 20
 class MulticlassSolution:
     """``gap`` is that of the last convex problem; ``curve`` holds the true objective J after each round of rivals.
 
-    The coefficients are those of the round with the smallest J, which may be an earlier one.
+    The coefficients in the dual are those of the round with the smallest J, which may be an earlier one.
     """
 
-    value: Array
     gap: float
     primal: float
     curve: list[float]
@@ -601,12 +587,11 @@ def solve_many_classes(
     rng: np.random.Generator,
     patient: bool = True,
 ) -> MulticlassSolution:
-    """Coefficients (n, K): first for the lower side alone, then with rivals chosen again until J stops falling.
+    """Set the coefficients (n, K): first for the lower side alone, then with rivals chosen until J stops falling.
 
     The rival that wins is the one that stays for a round (``nonconvex="cccp"``) or its score (``"fixed_score"``). The
-    coefficients with the smallest J are returned. ``asked_tol`` is the requested tolerance: if ``tol`` is sharper,
-    it is given up after a number of sweeps. If ``patient`` is False, the search
-    ends as soon as coordinate sweeps converge slowly, instead of adding pivots or conjugate gradients.
+    coefficients with the smallest J are kept. If ``tol`` is sharper than the requested ``asked_tol``, it is given up
+    after a number of sweeps. If ``patient`` is False, the search ends as soon as sweeps converge slowly.
     """
     final_tol, pace = max(tol, asked_tol), _Pace()
     rounds = _inner(dual, max(tol, _START_TOL) if dual.mu > 0.0 else tol, final_tol, max_iter, rng, pace, patient)
@@ -624,13 +609,11 @@ def solve_many_classes(
             best = (true, dual.value.copy())
         if gained <= tol * true or rounds >= max_iter:
             break
-    true, value = best
-    dual.value = value
+    true, dual.value = best
     dual.renew()
     if true > 0.5 * float(dual.cost.sum()) * dual.low**2:  # worse than no machine at all
         curve.append(_shorten(dual))
-        value = dual.value
-    return MulticlassSolution(value=value, gap=gap, primal=primal, curve=curve, n_iter=rounds)
+    return MulticlassSolution(gap=gap, primal=primal, curve=curve, n_iter=rounds)
 
 
 def _shorten(dual: MulticlassDual) -> float:

@@ -2,11 +2,8 @@
 
 After Wang et al., "Scalable optimal margin distribution machine" (IJCAI 2023). Every part looks like the whole, so
 the mean of the machines of all parts is near the machine of all rows. What is left is done by a few products with the
-whole kernel matrix (`SubspaceSearch`), which is never stored beyond the cache.
-
-Measured on 8,000 rows of Covertype (relative gaps): the mean of 4 machines is at .029, that of 16 at .13, and one
-product later they are at 7e-6 and 3e-5. Parts are therefore merged in pairs only up to 4,096 rows, where that is cheap,
-and then all at once.
+whole kernel matrix (`SubspaceSearch`), which is never stored beyond the cache. Parts are merged in pairs only up to
+4,096 rows, where that is cheap, and then all at once (docs/tried_and_lost.md has the measurements).
 """
 
 from __future__ import annotations
@@ -43,15 +40,10 @@ def chunks_of(n_rows: int) -> list[slice]:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Landmarks:
-    """K = B B^T + E, B ("basis") from the columns of a few rows; E is positive semi-definite.
+    """K = B B^T + E, B ("basis", (n, r)) from the columns of a few rows; E is positive semi-definite.
 
-    Parameters
-    ----------
-    rows : (r,)
-        Positions of the landmarks, in the order in which they were chosen.
-    basis : (n, r)
-    residual : (n,)
-        The diagonal of E.
+    ``rows`` (r,) are the positions of the landmarks, in the order in which they were chosen, ``residual`` (n,) is the
+    diagonal of E.
     """
 
     rows: Array
@@ -106,14 +98,8 @@ def choose_landmarks(gram: Gram, rng: np.random.Generator, *, max_landmarks: int
     """Landmarks by a pivoted Cholesky factorisation with random pivots, in O(n r^2).
 
     Pivots are drawn in proportion to what earlier landmarks leave of the diagonal, many at a time, and kept with a
-    chance that makes up for those drawn beside them. The largest pivot instead, the greedy rule, chooses outliers:
-    with 600 landmarks of 6,250 rows of Covertype, gamma = 8 / 54, it left a matrix E of norm 104, random pivots 9.
-
-    Parameters
-    ----------
-    max_landmarks : int
-    enough : float
-        Stop when another landmark lowers the trace of E by less than this.
+    chance that makes up for those drawn beside them. (The largest pivots are outliers.) Ends when another landmark
+    lowers the trace of E by less than ``enough``.
     """
     n = len(gram)
     residual = gram.diagonal()
@@ -217,11 +203,7 @@ class Span:
         D = sum over gamma > 0 of (low gamma - gamma^2 / 2 C)
             + sum over gamma < 0 of (high gamma - gamma^2 / 2 mu C) - gamma . u / 2.
 
-    Parameters
-    ----------
-    dual : Dual
-        The problem.
-    directions, products : (k, n)
+    Directions and products are (k, n).
     """
 
     dual: Dual
@@ -357,9 +339,6 @@ class SubspaceSearch:
     included. Its result, multipliers that belong to margins of the model, is a good dual point (``stepped``). The
     other leads towards the multipliers that belong to the present margins, less far where E is large. ``best`` is the
     best primal point of the span; no machine costs less than ``bound``, the best dual value of the span.
-
-    Measured on 50,000 rows of Covertype (gamma = 16 / 54, lam = 1e4, 2,000 landmarks): after four passes the relative
-    gap is 7e-4 (1.5e-3 with the step alone, and its own dual value for a bound).
     """
 
     dual: Dual
@@ -528,40 +507,28 @@ class PartitionSolver(Storable):
         check_value("engine", make("engine", self.engine or "serial"), Instance(Engine, "an engine"))
 
     def solve(self, dual: Dual, *, tol: float, max_iter: int, rng: np.random.Generator) -> KernelSolution:
-        """The machine to a relative gap of ``tol``."""
-        n_parts = None if isinstance(self.n_parts, str) else self.n_parts
-        engine = make("engine", self.engine or "serial")
-        return solve_partitioned(dual, n_parts=n_parts, engine=engine, tol=tol, max_iter=max_iter, rng=rng)
-
-
-def solve_partitioned(
-    dual: Dual, *, n_parts: int | None, engine: Engine, tol: float, max_iter: int, rng: np.random.Generator
-) -> KernelSolution:
-    """The machine to a relative gap of ``tol``, from machines of ``n_parts`` parts; None: of at most 4,096 rows each.
-
-    With one part this is `solve_two_classes`.
-    """
-    n_rows = len(dual.sign)
-    n_parts = -(-n_rows // _MAX_PART_ROWS) if n_parts is None else min(n_parts, n_rows)
-    if n_parts == 1:
-        return solve_two_classes(dual, tol=tol, max_iter=max_iter, rng=rng, free=False)
-    seed = int(rng.integers(0, 2**63))
-    few_rows = n_rows <= MAX_DIRECT_ROWS
-    limit = _N_STRATA if few_rows else min(max(_MIN_LIMIT, n_rows // _ROWS_PER_LANDMARK), _MAX_LIMIT)
-    landmarks = choose_landmarks(
-        dual.gram,
-        rng_for(seed, "landmarks"),
-        max_landmarks=min(n_rows, limit),
-        enough=_ENOUGH * float(np.median(dual.inverse_cost)),
-    )
-    if not len(landmarks.rows):  # the kernel is zero
-        return solve_two_classes(dual, tol=tol, max_iter=max_iter, rng=rng, free=False)
-    stratum = strata(dual.gram, landmarks.rows[:_N_STRATA], dual.sign)
-    parts = deal(stratum, n_parts, rng_for(seed, "deal"))
-    gamma = merged_parts(dual, parts, engine, seed)
-    if few_rows:
-        return _finish(dual, gamma, tol, max_iter, rng, 0)
-    return _search(dual, landmarks, gamma, tol, max_iter, rng)
+        """The machine to a relative gap of ``tol``. With one part this is `solve_two_classes`."""
+        n_rows = len(dual.sign)
+        n_parts = -(-n_rows // _MAX_PART_ROWS) if isinstance(self.n_parts, str) else min(self.n_parts, n_rows)
+        if n_parts == 1:
+            return solve_two_classes(dual, tol=tol, max_iter=max_iter, rng=rng, free=False)
+        seed = int(rng.integers(0, 2**63))
+        few_rows = n_rows <= MAX_DIRECT_ROWS
+        limit = _N_STRATA if few_rows else min(max(_MIN_LIMIT, n_rows // _ROWS_PER_LANDMARK), _MAX_LIMIT)
+        landmarks = choose_landmarks(
+            dual.gram,
+            rng_for(seed, "landmarks"),
+            max_landmarks=min(n_rows, limit),
+            enough=_ENOUGH * float(np.median(dual.inverse_cost)),
+        )
+        if not len(landmarks.rows):  # the kernel is zero
+            return solve_two_classes(dual, tol=tol, max_iter=max_iter, rng=rng, free=False)
+        stratum = strata(dual.gram, landmarks.rows[:_N_STRATA], dual.sign)
+        parts = deal(stratum, n_parts, rng_for(seed, "deal"))
+        gamma = merged_parts(dual, parts, make("engine", self.engine or "serial"), seed)
+        if few_rows:
+            return _finish(dual, gamma, tol, max_iter, rng, 0)
+        return _search(dual, landmarks, gamma, tol, max_iter, rng)
 
 
 def _search(

@@ -395,16 +395,8 @@ class ExactMachine(Storable):
     ) -> Change:
         """Rows join and the rows at the positions ``removed`` leave, together.
 
-        Parameters
-        ----------
-        columns : (n, k) array
-            The kernel of all rows here with those that join, a constant feature included.
-        square : (k, k) array
-            The kernel of those that join.
-        sign, cost : (k,) arrays
-        removed : array of positions
-        max_bytes : float
-            The memory that the matrices may take.
+        ``columns`` (n, k) are the kernel of all rows here with those that join, a constant feature included, and
+        ``square`` (k, k) that of those that join.
         """
         n, k = columns.shape
         check_memory(n + k, max_bytes)
@@ -419,14 +411,14 @@ class ExactMachine(Storable):
                 return self._by_path(kernel, matrix, rows, removed, order)
             except PathError:
                 rows = self.rows.joined(sign, cost, margin)
-        whole = _whole(kernel, n + k)[np.ix_(order, order)]
+        whole = mirrored(kernel[: n + k, : n + k])[np.ix_(order, order)]
         rows, tableau = solved(whole, rows.take(order))
         return _replacement(order, rows, whole, tableau)
 
     def rescaled(self, cost: Array) -> Change:
         """The same rows with other costs."""
         n = len(self)
-        whole = _whole(self.kernel, n)
+        whole = mirrored(self.kernel[:n, :n])
         rows, tableau = solved(whole, replace(self.rows.take(np.arange(n)), cost=cost))
         return _replacement(np.arange(n), rows, whole, tableau)
 
@@ -456,7 +448,7 @@ class ExactMachine(Storable):
         if n_unchecked == _CHECK_EVERY or _error_of_some(kernel, rows) > _MAX_UNCHECKED_ERROR:
             n_unchecked = 0
             if corrected(kernel, tableau, rows) > MAX_ERROR:
-                whole = _whole(kernel, n)[np.ix_(order, order)]
+                whole = mirrored(kernel[:n, :n])[np.ix_(order, order)]
                 rows, tableau = factorised(whole, rows.take(order))
                 return _replacement(order, rows, whole, tableau)
         return Change(
@@ -503,7 +495,8 @@ class ExactMachine(Storable):
         machine = cls(record["mu"], record["theta"])
         machine.rows = Rows(**{name: record[name] for name in _ROWS})
         machine.terms, machine.signs, machine.n_unchecked = record["terms"], record["signs"], record["n_unchecked"]
-        machine.kernel, machine.matrix = (_unpacked(record[name], n) for name in ("kernel", "matrix"))
+        machine.kernel, machine.matrix, lower = np.zeros((n, n)), np.zeros((n, n)), np.tril_indices(n)
+        machine.kernel[lower], machine.matrix[lower] = record["kernel"], record["matrix"]
         return machine
 
 
@@ -555,17 +548,6 @@ def _error_of_some(kernel: Array, rows: Rows) -> float:
     return float(np.abs(margin - rows.margin[first:]).max(initial=0.0))
 
 
-def _unpacked(lower: Array, n: int) -> Array:
-    matrix = np.zeros((n, n))
-    matrix[np.tril_indices(n)] = lower
-    return matrix
-
-
-def _whole(matrix: Array, n: int) -> Array:
-    """The symmetric matrix (n, n) of which the lower triangle is stored."""
-    return mirrored(matrix[:n, :n])
-
-
 def _order_without(n_rows: int, removed: Array) -> Array:
     """Positions without those removed: the last rows move into the gaps, so that little of a matrix is copied."""
     n_kept = n_rows - len(removed)
@@ -604,30 +586,24 @@ def _extend(matrix: Array, kernel: Array, outside: Array, n: int, terms: Array, 
     matrix[n_old:n, n_old:n] = np.tril(kernel[n_old:n, n_old:n]) - np.tril(seen.T @ new)
 
 
-def leave_one_out(kernel: Array, sign: Array, cost: Array, gamma: Array, *, mu: float, theta: float) -> Array:
-    """The decision value of each row for the machine of all other rows: (n,).
-
-    They are exact: the machine is the one that a fit without the row would give, with the costs C of the other rows as
-    they are. (A fit with the same ``lam`` has costs n / (n - 1) times as large.)
-
-    Parameters
-    ----------
-    kernel : (n, n) array, float64
-        The kernel matrix, plus the square of a constant feature if there is an intercept.
-    sign : (n,) array of +1 and -1
-    cost : (n,) array
-        C of each row, positive.
-    gamma : (n,) array
-        Multipliers of a solution. They need not be exact, zeros will do: the solver starts from them.
-    mu, theta : float
-    """
-    return held_out(kernel, sign, cost, gamma, [np.array([i]) for i in range(len(sign))], mu=mu, theta=theta)
-
-
 def held_out(
-    kernel: Array, sign: Array, cost: Array, gamma: Array, groups: Sequence[Array], *, mu: float, theta: float
+    kernel: Array,
+    sign: Array,
+    cost: Array,
+    gamma: Array,
+    groups: Sequence[Array] | None = None,
+    *,
+    mu: float,
+    theta: float,
 ) -> Array:
-    """Decision values of the rows of each group for the machine without them; every row is in one group."""
+    """The decision value of each row for the machine without the rows of its group: (n,).
+
+    Every row is in one group; None leaves out one row at a time. Values are exact: the machine is the one that a fit
+    without the group would give, with the costs C of the other rows as they are. (A fit with the same ``lam`` has
+    larger costs, as fewer rows share it.) ``kernel`` (n, n), in float64, has the square of a constant feature added if
+    there is an intercept. The multipliers ``gamma`` (n,) need not be exact, zeros will do: the solver starts there.
+    """
+    groups = [np.array([i]) for i in range(len(sign))] if groups is None else groups
     side = np.zeros(len(sign), np.int64)
     start = Rows(sign=sign, cost=cost, gamma=gamma, margin=np.zeros(len(sign)), side=side, mu=mu, theta=theta)
     rows, tableau = solved(kernel, start)

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from scipy.linalg import LinAlgError, cho_factor, cho_solve, solve_triangular
+from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
 from tithe.core.data import Array
-from tithe.core.linear_algebra import conjugate_gradients, jittered_cholesky
+from tithe.core.linear_algebra import conjugate_gradients
 from tithe.odm.kernels.two_classes import descend_rows, margin_gap
-from tithe.odm.solvers.kernel_matrix import Gram, kernel_not_psd_error
+from tithe.odm.solvers.kernel_matrix import Gram, kernel_not_psd_error, landmark_features
 from tithe.odm.solvers.loss import MarginLoss
 
 _SWEEPS = 3  # over all rows in a round, if the matrix is held
@@ -161,15 +161,10 @@ def _newton(dual: Dual, tol: float, max_iter: int, *, free: bool) -> int:
 def nystroem(gram: Gram) -> Array:
     """L (n, r) with L L^T close to the kernel matrix: Nystroem, from the first rows, which are random ones."""
     rows = np.arange(min(_MAX_LANDMARKS, len(gram) // 4))
-    columns = gram.columns(rows).astype(np.float64)
-    square = columns[rows]
-    scale = float(np.trace(square)) / len(square)
     try:
-        low = jittered_cholesky(square, (share * scale for share in _JITTERS))
+        return landmark_features(gram.columns(rows).astype(np.float64), rows, _JITTERS)
     except LinAlgError:
         raise kernel_not_psd_error() from None
-    basis: Array = solve_triangular(low, columns.T, lower=True, check_finite=False).T
-    return np.ascontiguousarray(basis)
 
 
 def newton_step(dual: Dual, basis: Array | None, *, free: bool, accuracy: float) -> bool:
@@ -290,19 +285,13 @@ class KernelSolution:
 
     Parameters
     ----------
-    coefficients : (k, n)
-        k = 1 for two classes, else one row for each class.
-    scores : (n, k)
-        Of the training rows, the intercept included.
-    intercept : float
-        That of a free intercept, else 0.
+    coefficients, scores : (k, n), (n, k)
+        k = 1 for two classes, else one for each class. Scores of the training rows have the intercept in them.
     function : kernel function
         In the precision that the solution took.
-    gap, primal : float
-        Duality gap and value; with many classes those of the last convex problem.
-    curve : list of float
-        The objective after each round of rivals, or at the end.
-    n_iter : int
+    gap, primal, curve
+        Duality gap and value; with many classes the gap of the last convex problem, and the true objective after each
+        round of rivals.
     """
 
     coefficients: Array
