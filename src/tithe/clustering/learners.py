@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
@@ -22,7 +22,7 @@ from tithe.certify import (
 from tithe.clustering.objective import ClusteringObjective, KMeansObjective, KMedianObjective, search_centers
 from tithe.core.data import Array, Block, Coreset
 from tithe.core.errors import warn_caller
-from tithe.core.params import Constraint, WholeNumber, check_params
+from tithe.core.params import Constraint, WholeNumber
 from tithe.core.passes import DataPass
 from tithe.core.seeding import rng_for
 from tithe.core.state_checks import Floats, Integers
@@ -54,9 +54,7 @@ class _CoresetClusterer(CoresetLearner, ClassNamePrefixFeaturesOutMixin, Transfo
     n_iter_ = FittedAttribute[int]()
     certificate_ = FittedAttribute[Certificate | None]()
 
-    _constraints: ClassVar[dict[str, Constraint]] = {
-        "verbose": WholeNumber(),
-    }
+    _constraints: ClassVar[dict[str, Constraint]] = {"verbose": WholeNumber()}
 
     def __init__(
         self,
@@ -95,21 +93,6 @@ class _CoresetClusterer(CoresetLearner, ClassNamePrefixFeaturesOutMixin, Transfo
             n_init = _AUTO_N_INIT
         return self._objective_type(n_clusters=self.n_clusters, n_init=n_init, max_iter=self.max_iter, tol=self.tol)
 
-    def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
-        """Add rows, which need not be kept. `solve` computes the centres, and so does `predict` if it was not called.
-
-        The result does not depend on how rows are split into batches. Up to ``coreset_size`` rows are all used, as in
-        `fit`; beyond that a `CoresetStream` keeps a coreset. There is no polish and no certificate, because the rows
-        are not kept: use `certify` on rows that you have. The first call after a `fit` starts anew.
-
-        Parameters
-        ----------
-        X : array, CSR matrix or frame of shape (n, d)
-        y : ignored
-        sample_weight : array of shape (n,), optional
-        """
-        return self._push(X, None, sample_weight)
-
     def _prepare_batch(self, block: Block, classes: Any) -> Block:
         self._check_n_rows(None)
         return block
@@ -122,8 +105,7 @@ class _CoresetClusterer(CoresetLearner, ClassNamePrefixFeaturesOutMixin, Transfo
     def _check_options(self) -> None:
         self._objective()
         polish_rounds(self.polish)
-        self._check_names()
-        check_params(self, self._constraints)
+        super()._check_options()
         if isinstance(self.init, str):
             if self.init not in ("k-means++", "random"):
                 raise ValueError(f"init must be 'k-means++', 'random', an array or a callable, got {self.init!r}.")

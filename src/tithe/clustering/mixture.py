@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from scipy.linalg import solve_triangular
@@ -188,15 +188,6 @@ class CoresetGaussianMixture(CoresetLearner, DensityMixin, BaseEstimator):
     def fit_predict(self, X: Any, y: Any = None, sample_weight: Any = None) -> Array:
         """Fit, and return the most probable component of each row of ``X``, an array or a frame: (n,)."""
         return self.fit(X, sample_weight=sample_weight).predict(X)
-
-    def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
-        """Add rows, which need not be kept. `solve` computes the mixture, and so does `predict` if it was not called.
-
-        The result does not depend on how rows are split into batches. Up to ``coreset_size`` rows are all used, as in
-        `fit`; beyond that a `CoresetStream` keeps a coreset. There is no polish and no certificate, because the rows
-        are not kept: use `certify` on rows that you have. The first call after a `fit` starts anew.
-        """
-        return self._push(X, None, sample_weight)
 
     def _checked(self, X: Any, y: Any = None, sample_weight: Any = None, *, reset: bool) -> Block:
         refuse_sparse(X)

@@ -201,9 +201,25 @@ class CoresetLearner(StreamLearner, Described):
 
     # -- partial_fit ---------------------------------------------------------------------------
 
+    def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+        """Add rows, which need not be kept. `solve` computes the solution, and so does `predict` if it was not called.
+
+        The result does not depend on how rows are split into batches. Up to ``coreset_size`` rows are all used, as in
+        `fit`; beyond that a `CoresetStream` keeps a coreset. There is no polish and no certificate, because the rows
+        are not kept: use `certify` on rows that you have. The first call after a `fit` starts anew.
+
+        Parameters
+        ----------
+        X : array, CSR matrix or frame of shape (n, d)
+        y : array of shape (n,), of numbers for a regression; ignored by learners without a target
+        sample_weight : array of shape (n,), optional
+        """
+        return self._push(X, y, sample_weight)
+
     @limits_threads
     def _push(self, X: Any, y: Any, sample_weight: Any, classes: Any = None) -> Self:
         """Push the rows of `partial_fit` into the stream. `solve` fits the model to them."""
+        y = y if self._uses_target else None
         first = self.stream_ is None
         self._refuse_lost_stream()
         if first:

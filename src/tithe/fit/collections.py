@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from tithe.core.contracts import partition_id
 from tithe.core.parallel import limit_threads, single_blas_thread
-from tithe.fit.results import FittedLearner
+from tithe.fit.results import Described
 from tithe.rows.arrays import as_matrix
 from tithe.rows.dask_collections import dask_source, is_dask_collection
 from tithe.rows.schema import TableSchema
@@ -128,8 +128,9 @@ def _column_names(learner: Any, name: str, answer: Any) -> list[Any] | None:
 # -- Spark ------------------------------------------------------------------------------------
 
 
-def _with_column(frame: Any, learner: FittedLearner, method: str, column: str) -> Any:
+def _with_column(frame: Any, learner: Described, method: str, column: str) -> Any:
     """The DataFrame with the result of a method for each row. Nothing is computed now."""
+    from pyspark.sql.pandas.types import from_arrow_type
     from pyspark.sql.types import StructField, StructType
 
     schema = learner.schema_
@@ -145,7 +146,7 @@ def _with_column(frame: Any, learner: FittedLearner, method: str, column: str) -
     if column in frame.columns:
         raise ValueError(f"{NAME} has a column {column!r}: rename it, since the results are given that name.")
     arrow_type = _type_of(learner, method)
-    fields = [*frame.schema.fields, StructField(column, _spark_type(arrow_type))]
+    fields = [*frame.schema.fields, StructField(column, from_arrow_type(arrow_type))]
 
     def compute(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         passed = 0
@@ -165,30 +166,10 @@ def _with_column(frame: Any, learner: FittedLearner, method: str, column: str) -
     return frame.mapInArrow(compute, StructType(fields))
 
 
-def _type_of(learner: FittedLearner, method: str) -> pa.DataType:
+def _type_of(learner: Described, method: str) -> pa.DataType:
     """The type of the results, told by that of a row of zeros."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         result = methodcaller(method, np.zeros((1, learner.n_features_in_)))(learner)
     value_type = pa.string() if result.dtype.kind in "OUS" else pa.from_numpy_dtype(result.dtype)
     return pa.list_(value_type) if result.ndim == 2 else value_type
-
-
-def _spark_type(arrow_type: pa.DataType) -> Any:
-    from pyspark.sql import types
-
-    if pa.types.is_list(arrow_type):
-        return types.ArrayType(_spark_type(arrow_type.value_type))
-    known = {
-        pa.bool_(): types.BooleanType(),
-        pa.int8(): types.ByteType(),
-        pa.int16(): types.ShortType(),
-        pa.int32(): types.IntegerType(),
-        pa.int64(): types.LongType(),
-        pa.float32(): types.FloatType(),
-        pa.float64(): types.DoubleType(),
-        pa.string(): types.StringType(),
-    }
-    if arrow_type not in known:
-        raise ValueError(f"Spark has no type for results that are {arrow_type}.")
-    return known[arrow_type]

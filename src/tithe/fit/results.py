@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -35,25 +35,8 @@ class BarChart:
         return cls(title, [str(labels[i]) for i in largest], values[largest], axis)
 
 
-class FittedLearner(Protocol):
-    """What reports and commands read of any fitted model of ours."""
-
-    n_features_in_: int
-    schema_: TableSchema | None  # of a model whose rows came from a table
-
-    @property
-    def feature_names(self) -> list[str] | None: ...
-
-    @property
-    def certificate_(self) -> Certificate | None: ...
-
-    def summary(self) -> dict[str, Any]: ...
-
-    def charts(self) -> list[BarChart]: ...
-
-
 class Described(StoredEstimator):
-    """A model that describes itself in reports and to ``tithe inspect``: a `FittedLearner`."""
+    """A fitted model that describes itself in reports and to ``tithe inspect``."""
 
     certificate_: Certificate | None = None
 
@@ -84,17 +67,17 @@ def known_names(model: object) -> list[str] | None:
     return model.feature_names if isinstance(model, Described) else None
 
 
-def column_names(learner: FittedLearner) -> list[str]:
+def column_names(learner: Described) -> list[str]:
     """Names of the columns that a learner was fitted on; x0, x1, ... where they had none."""
     return learner.feature_names or [f"x{j}" for j in range(learner.n_features_in_)]
 
 
-def in_units(learner: FittedLearner, points: Array) -> Array:
+def in_units(learner: Described, points: Array) -> Array:
     """Points in the space of X in the units of the table that the learner was fitted on, if it was one."""
     return np.asarray(points, np.float64) if learner.schema_ is None else learner.schema_.original_units(points)
 
 
-def named_coefficients(learner: FittedLearner, coef: Array, outputs: Sequence[Any]) -> list[dict[str, Any]]:
+def named_coefficients(learner: Described, coef: Array, outputs: Sequence[Any]) -> list[dict[str, Any]]:
     """The coefficients (k, d) of each column, largest first: one number, or one for each of the ``outputs``."""
     names = column_names(learner)
     order = np.argsort(-np.abs(coef).max(axis=0), kind="stable")[:MAX_COLUMNS]
@@ -107,7 +90,7 @@ def named_coefficients(learner: FittedLearner, coef: Array, outputs: Sequence[An
 
 
 def named_clusters(
-    learner: FittedLearner, centers: Array, weights: Array, typical_rows: Array, coreset: Block | None
+    learner: Described, centers: Array, weights: Array, typical_rows: Array, coreset: Block | None
 ) -> list[dict[str, Any]]:
     """Weight, centre and typical row of each cluster, in the units of the columns.
 
@@ -139,7 +122,7 @@ def _rows_with_ids(coreset: Block, ids: Array) -> Array:
     return rows if isinstance(rows, np.ndarray) else rows.toarray()
 
 
-def named_values(learner: FittedLearner, points: Array, order: Array) -> list[dict[str, float | str]]:
+def named_values(learner: Described, points: Array, order: Array) -> list[dict[str, float | str]]:
     """Points in the space of X by the names of their columns and in the units of these; days are written as dates.
 
     ``order`` numbers the columns that are listed.

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Annotated, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
 
 from tithe.core.contracts import Construction, Objective
-from tithe.core.data import Array, Block, Rng, Survey
+from tithe.core.data import Array, Block, Rng
 from tithe.core.errors import warn_caller
 from tithe.core.params import Boolean, Constraint, OneOf, RealNumber, WholeNumber, check_params
 from tithe.core.state_checks import Number, Storable
@@ -106,16 +106,7 @@ class Clustered(Construction[LogisticObjective]):
                 "standardise the columns, or use construction='influence'."
             )
 
-    def reduce(
-        self,
-        block: Block,
-        objective: LogisticObjective,
-        size: int,
-        *,
-        pilot: Array | None,
-        survey: Survey | None,
-        rng: Rng,
-    ) -> Block:
+    def reduce(self, block: Block, objective: LogisticObjective, size: int, *, rng: Rng, **_: Any) -> Block:
         ready = self.prepare(block, objective, rng=rng)
         assert ready.prepared is not None
         codes = objective.codes(block)

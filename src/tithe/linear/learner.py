@@ -17,7 +17,7 @@ from tithe.core.data import Array, Block, Coreset
 from tithe.core.errors import warn_caller
 from tithe.core.labels import LabelledObjective
 from tithe.core.parallel import single_blas_thread
-from tithe.core.params import POLISH, Boolean, Constraint, Option, RealNumber, check_params
+from tithe.core.params import POLISH, Boolean, Constraint, Option, RealNumber
 from tithe.core.passes import DataPass
 from tithe.core.progress import Checkpoint
 from tithe.core.registry import make
@@ -48,41 +48,23 @@ _MIN_AUTO_ROWS, _AUTO_ROWS_PER_COLUMN = 10_000, 20
 _AUTO_SHARE, _MAX_AUTO_SHARE_ROWS = 100, 50_000  # one row in 100 is kept, up to this number
 _MANY_NUMBERS = 100  # different numbers in y, which are more often a quantity than classes
 _TOL = RealNumber(above=0.0)
+CORESET_TOL_RATIO = 0.01  # tolerance of the fit on the coreset over that on all rows
 TOLERANCE = Option("tol", _TOL, "Relative excess loss at which --polish auto stops.")
 
 
 @dataclass(frozen=True, kw_only=True)
 class LinearFit:
-    """A fit of a linear model.
+    """A fit of a linear model."""
 
-    Parameters
-    ----------
-    params : array (k, d + 1)
-        One row for each score, intercepts last.
-    curve : list of float
-        The loss after each step.
-    n_iter : int
-    certificate : Certificate or None
-    coreset : Coreset or None
-        None if all rows in memory were used without one.
-    more : mapping
-        Further fitted attributes by name.
-    """
-
-    params: Array
-    curve: list[float]
+    params: Array  # (k, d + 1): one row for each score, intercepts last
+    curve: list[float]  # the loss after each step
     n_iter: int
     certificate: Certificate | None = None
-    coreset: Coreset | None = None
-    more: Mapping[str, Any] = field(default_factory=dict)
+    coreset: Coreset | None = None  # None if all rows in memory were used without one
+    more: Mapping[str, Any] = field(default_factory=dict)  # further fitted attributes by name
 
 
-@dataclass(frozen=True)
-class LastFit:
-    """What a warm start needs of the fit before: its classes, () for a regression, and its parameters."""
-
-    classes: tuple[Any, ...]
-    params: Array
+LastFit = tuple[tuple[Any, ...], Array]  # what a warm start needs: the classes, () for a regression, and the parameters
 
 
 class CoresetLinearModel(CoresetLearner, BaseEstimator, ABC):
@@ -92,8 +74,8 @@ class CoresetLinearModel(CoresetLearner, BaseEstimator, ABC):
     They define:
 
     - ``_objective()``: the loss that a coreset has to preserve;
-    - ``_prepare_block(block, reset)`` and ``_prepare_source(data, reset)``: rows with the target as the objective
-      reads it. With ``reset`` the classes are stored, else they are known from a fit;
+    - ``_prepare(data, reset)``: rows with the target as the objective reads it. With ``reset`` the classes are stored,
+      else they are known from a fit;
     - ``_attributes(params, dtype)`` and ``_params()``: the parameters as ``coef_`` and ``intercept_``, and back.
 
     They may define ``_fit_all``, ``_completed``, ``_takes_all``, ``_check_rows`` and ``_construction``.
@@ -109,7 +91,7 @@ class CoresetLinearModel(CoresetLearner, BaseEstimator, ABC):
     n_passes_ = FittedAttribute[int]()
     coreset_ = FittedAttribute[Coreset](Optional(Instance(Coreset)), optional=True, holds_rows=True)
 
-    _linear_constraints: ClassVar[dict[str, Constraint]] = {
+    _constraints: ClassVar[dict[str, Constraint]] = {
         "polish": POLISH,
         "tol": _TOL,
         "fit_intercept": Boolean(),
@@ -119,14 +101,6 @@ class CoresetLinearModel(CoresetLearner, BaseEstimator, ABC):
     @abstractmethod
     def _objective(self) -> LinearModelObjective:
         """The loss that a coreset has to preserve."""
-
-    @abstractmethod
-    def _prepare_block(self, block: Block, *, reset: bool) -> Block:
-        """The rows with the target as the objective reads it."""
-
-    @abstractmethod
-    def _prepare_source(self, data: DataPass, *, reset: bool) -> DataPass:
-        """`_prepare_block` for each leaf of a source."""
 
     @abstractmethod
     def _params(self) -> Array:
@@ -151,12 +125,7 @@ class CoresetLinearModel(CoresetLearner, BaseEstimator, ABC):
 
     def _context(self) -> LastFit | None:
         """The last solution, for a warm start. Rows of `partial_fit` that were not solved have none."""
-        return LastFit(self._known_classes(), self._params()) if self.warm_start and self._fitted_values else None
-
-    def _prepare(self, data: DataPass, *, reset: bool) -> DataPass:
-        if isinstance(data.rows, Block):
-            return data.over(self._prepare_block(data.rows, reset=reset))
-        return self._prepare_source(data, reset=reset)
+        return (self._known_classes(), self._params()) if self.warm_start and self._fitted_values else None
 
     def _reduce_and_learn(
         self, data: DataPass, seed: int, context: LastFit | None, checkpoint: Checkpoint | None
@@ -175,8 +144,8 @@ class CoresetLinearModel(CoresetLearner, BaseEstimator, ABC):
         """The parameters of the fit ``before``, if it had the same columns and classes."""
         if before is None:
             return None
-        same = before.classes == self._known_classes() and before.params.shape[1] == self.n_features_in_ + 1
-        return before.params if same else None
+        classes, params = before
+        return params if classes == self._known_classes() and params.shape[1] == self.n_features_in_ + 1 else None
 
     def _learn(
         self, coreset: Coreset | None, data: DataPass | None, seed: int, context: LastFit | None
@@ -263,8 +232,7 @@ class CoresetLinearModel(CoresetLearner, BaseEstimator, ABC):
 
     def _check_options(self) -> None:
         self._unlabelled_objective()  # refuses wrong parameters of the loss
-        self._check_names()
-        check_params(self, self._linear_constraints)
+        super()._check_options()
 
     def _auto_size(self, n_rows: int | None, n_features: int) -> int:
         return linear_auto_size(n_rows, n_features)
@@ -352,22 +320,11 @@ class CoresetLinearClassifier(ClassifierMixin, CoresetLinearModel):
     def _attributes(self, params: Array, dtype: Any) -> dict[str, Any]:
         return {"coef_": params[:, :-1].copy(), "intercept_": params[:, -1].copy()}
 
-    def _prepare_block(self, block: Block, *, reset: bool) -> Block:
+    def _prepare(self, data: DataPass, *, reset: bool) -> DataPass:
         """Classes as numbers, and class weights in the weights of the rows."""
-        assert block.y is not None
-        if reset:
-            classes, codes = encoded_classes(block.y)
-            self._note_classes(classes)
-        else:
-            codes = LabelledObjective(classes=self._known_classes()).codes(block)
-        weight = weights_by_class(self.class_weight, self.classes_, codes, block.sample_weight)
-        if reset and weight is not None and not np.bincount(codes, weights=weight, minlength=len(self.classes_)).all():
-            raise ValueError("A class has no row of positive weight: leave its rows out, or give them weight.")
-        return Block(X=block.X, y=codes, sample_weight=weight, mean=block.mean if reset else None)
-
-    def _prepare_source(self, data: DataPass, *, reset: bool) -> DataPass:
+        if isinstance(data.rows, Block):
+            return data.over(self._prepare_block(data.rows, reset=reset))
         source = data.rows
-        assert isinstance(source, Source)
         if reset:
             self._note_classes(checked_classes(known_classes(data)))
         coded = data.over(MappedSource(source, EncodeLabels(classes=self.classes_)))
@@ -378,6 +335,18 @@ class CoresetLinearClassifier(ClassifierMixin, CoresetLinearModel):
             mass = class_masses(coded, len(self.classes_))
         factors = class_factors(self.class_weight, self.classes_, mass)
         return coded.over(MappedSource(source, EncodeLabels(classes=self.classes_, factors=factors)))
+
+    def _prepare_block(self, block: Block, *, reset: bool) -> Block:
+        assert block.y is not None
+        if reset:
+            classes, codes = encoded_classes(block.y)
+            self._note_classes(classes)
+        else:
+            codes = LabelledObjective(classes=self._known_classes()).codes(block)
+        weight = weights_by_class(self.class_weight, self.classes_, codes, block.sample_weight)
+        if reset and weight is not None and not np.bincount(codes, weights=weight, minlength=len(self.classes_)).all():
+            raise ValueError("A class has no row of positive weight: leave its rows out, or give them weight.")
+        return Block(X=block.X, y=codes, sample_weight=weight, mean=block.mean if reset else None)
 
     def _construction(self, rows: Block | Source, seed: int) -> tuple[Any, dict[str, Any]]:
         """The construction. A model of the sensitivities is fitted here, so that it can be stored."""

@@ -14,10 +14,8 @@ from tithe.core.data import Array, Block
 from tithe.core.errors import warn_caller
 from tithe.core.passes import DataPass
 from tithe.fit.collections import lazy_on_collections
-from tithe.linear.learner import TOLERANCE, CoresetLinearClassifier, LinearFit
+from tithe.linear.learner import CORESET_TOL_RATIO, TOLERANCE, CoresetLinearClassifier, LinearFit
 from tithe.linear.logistic_objective import LogisticObjective
-
-_CORESET_TOL_RATIO = 0.01  # tolerance of the fit on the coreset over that on all rows
 
 
 class CoresetLogisticRegression(CoresetLinearClassifier):
@@ -181,7 +179,7 @@ class CoresetLogisticRegression(CoresetLinearClassifier):
             fit_intercept=self.fit_intercept,
             classes=tuple(range(len(self.classes_))) if classes is None else classes,
             max_iter=self.max_iter,
-            tol=_CORESET_TOL_RATIO * self.tol,
+            tol=CORESET_TOL_RATIO * self.tol,
         )
 
     @lazy_on_collections

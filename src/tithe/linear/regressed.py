@@ -17,7 +17,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.validation import check_array, column_or_1d
 
 from tithe.core.contracts import Construction, Objective, SensitivityObjective
-from tithe.core.data import Array, Block, Rng, Scores, Survey
+from tithe.core.data import Array, Block, Rng, Scores
 from tithe.core.errors import unknown_name
 from tithe.core.params import Boolean, Constraint, OneOf, RealNumber, WholeNumber, check_params, check_value
 from tithe.core.seeding import as_seed, rng_for
@@ -522,9 +522,7 @@ class Regressed(Construction[Bounded]):
             m[ids] = self.known.values
         return m, clipped
 
-    def reduce(
-        self, block: Block, objective: Bounded, size: int, *, pilot: Array | None, survey: Survey | None, rng: Rng
-    ) -> Block:
+    def reduce(self, block: Block, objective: Bounded, size: int, *, rng: Rng, **_: Any) -> Block:
         ready = self.prepare(block, objective, rng=rng)
         model = ready.sensitivity_model_
         assert model is not None

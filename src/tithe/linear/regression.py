@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from sklearn.metrics import d2_tweedie_score
@@ -17,8 +16,9 @@ from tithe.core.state_checks import Floats, Number
 from tithe.fit.bases import RegressorMixin
 from tithe.fit.collections import lazy_on_collections
 from tithe.fit.fitted import FLOATS, FittedAttribute
+from tithe.fit.labels import finite_target
 from tithe.fit.results import BarChart, column_names, named_coefficients
-from tithe.linear.learner import TOLERANCE, CoresetLinearModel
+from tithe.linear.learner import CORESET_TOL_RATIO, TOLERANCE, CoresetLinearModel
 from tithe.linear.regression_objectives import (
     HuberObjective,
     LeastSquaresObjective,
@@ -27,9 +27,6 @@ from tithe.linear.regression_objectives import (
 )
 from tithe.rows.arrays import check_weights
 from tithe.rows.leaves import MappedSource
-
-CORESET_TOL_RATIO = 0.01  # tolerance of the fit on the coreset over that on all rows
-_HUBER_TOL_RATIO = 1e-8  # the same for Huber regression: the last steps of Newton's method cost little
 
 
 @dataclass(frozen=True)
@@ -45,17 +42,20 @@ class NumericTarget:
             y = np.asarray(block.y, np.float64)
         except (TypeError, ValueError) as error:
             raise ValueError(f"y must hold numbers: {error}.") from error
-        if not np.isfinite(y).all():
-            raise ValueError("Input y contains NaN or infinity.")
+        block = finite_target(replace(block, y=y))
         self.loss.check_target(y)
-        return replace(block, y=y)
+        return block
 
 
 class CoresetLinearRegressor(RegressorMixin, CoresetLinearModel):
     """A linear model with one score and a numeric target.
 
-    Subclasses have the parameters of `CoresetLinearModel`, ``alpha`` and ``max_iter``. They define ``_objective()``.
+    Subclasses have the parameters of `CoresetLinearModel`, ``alpha`` and ``max_iter``. They set ``_loss``, or define
+    ``_objective()``.
     """
+
+    _loss: ClassVar[type[SingleScoreObjective]]
+    _tol_ratio: ClassVar[float] = CORESET_TOL_RATIO
 
     coef_ = FittedAttribute[Array](Floats("d", dtypes=FLOATS))
     intercept_ = FittedAttribute[float](Number())
@@ -91,13 +91,9 @@ class CoresetLinearRegressor(RegressorMixin, CoresetLinearModel):
         self.verbose = verbose
         self.random_state = random_state
 
-    @abstractmethod
     def _objective(self) -> SingleScoreObjective:
-        """The loss that a coreset has to preserve."""
-
-    def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
-        """Add rows, which need not be kept; see `CoresetLogisticRegression.partial_fit`."""
-        return self._push(X, y, sample_weight)
+        tol = self._tol_ratio * self.tol
+        return self._loss(alpha=self.alpha, fit_intercept=self.fit_intercept, max_iter=self.max_iter, tol=tol)
 
     @lazy_on_collections
     def predict(self, X: Any) -> Array:
@@ -127,15 +123,12 @@ class CoresetLinearRegressor(RegressorMixin, CoresetLinearModel):
     def _attributes(self, params: Array, dtype: Any) -> dict[str, Any]:
         return {"coef_": params[0, :-1].astype(dtype), "intercept_": float(params[0, -1])}
 
-    def _prepare_block(self, block: Block, *, reset: bool) -> Block:
-        return NumericTarget(type(self._objective()))(block)
-
-    def _prepare_source(self, data: DataPass, *, reset: bool) -> DataPass:
-        assert isinstance(data.rows, Source)
-        return data.over(MappedSource(data.rows, NumericTarget(type(self._objective()))))
+    def _prepare(self, data: DataPass, *, reset: bool) -> DataPass:
+        target, rows = NumericTarget(type(self._objective())), data.rows
+        return data.over(target(rows) if isinstance(rows, Block) else MappedSource(rows, target))
 
     def _prepare_batch(self, block: Block, classes: Any) -> Block:
-        return self._prepare_block(block, reset=False)
+        return NumericTarget(type(self._objective()))(block)
 
 
 class CoresetRidge(CoresetLinearRegressor):
@@ -175,11 +168,7 @@ class CoresetRidge(CoresetLinearRegressor):
     """
 
     options = (*LeastSquaresObjective.options, TOLERANCE)
-
-    def _objective(self) -> LeastSquaresObjective:
-        return LeastSquaresObjective(
-            alpha=self.alpha, fit_intercept=self.fit_intercept, max_iter=self.max_iter, tol=CORESET_TOL_RATIO * self.tol
-        )
+    _loss = LeastSquaresObjective
 
 
 class CoresetPoissonRegressor(CoresetLinearRegressor):
@@ -225,6 +214,7 @@ class CoresetPoissonRegressor(CoresetLinearRegressor):
     """
 
     options = (*PoissonObjective.options, TOLERANCE)
+    _loss = PoissonObjective
 
     def fit(
         self,
@@ -262,20 +252,15 @@ class CoresetPoissonRegressor(CoresetLinearRegressor):
     def _mean_of(self, score: Array) -> Array:
         return np.exp(score)
 
-    def _prepare_block(self, block: Block, *, reset: bool) -> Block:
-        prepared = super()._prepare_block(block, reset=reset)
-        if reset:
-            self._check_rows(prepared)
-        return prepared
+    def _prepare(self, data: DataPass, *, reset: bool) -> DataPass:
+        data = super()._prepare(data, reset=reset)
+        if reset and isinstance(data.rows, Block):
+            self._check_rows(data.rows)
+        return data
 
     def _check_rows(self, block: Block) -> None:
         if block.y is None or not (block.weights() * block.y).any():
             raise ValueError("All targets are 0, so the logarithm of their mean is not finite. Give positive ones too.")
-
-    def _objective(self) -> PoissonObjective:
-        return PoissonObjective(
-            alpha=self.alpha, fit_intercept=self.fit_intercept, max_iter=self.max_iter, tol=CORESET_TOL_RATIO * self.tol
-        )
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -335,6 +320,8 @@ class CoresetHuberRegressor(CoresetLinearRegressor):
     """
 
     options = (*HuberObjective.options, TOLERANCE)
+    _loss = HuberObjective
+    _tol_ratio = 1e-8  # the last steps of Newton's method cost little
     scale_ = FittedAttribute[float](Number(least=0.0))
 
     def __init__(
@@ -384,10 +371,6 @@ class CoresetHuberRegressor(CoresetLinearRegressor):
         return {**super()._attributes(params, dtype), "scale_": float(params[1, -1])}
 
     def _objective(self) -> HuberObjective:
-        return HuberObjective(
-            alpha=self.alpha,
-            epsilon=self.epsilon,
-            fit_intercept=self.fit_intercept,
-            max_iter=self.max_iter,
-            tol=_HUBER_TOL_RATIO * self.tol,
-        )
+        objective = super()._objective()
+        assert isinstance(objective, HuberObjective)
+        return replace(objective, epsilon=self.epsilon)
