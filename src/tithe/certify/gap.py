@@ -224,22 +224,12 @@ class CurvatureRows:
     its weight, W that of all rows, and q_i = sum_j h_i u_i x_ij^2 / H_jj its part in the diagonal of the curvature,
     which adds up to Q: a row that contributes much of the curvature in some coordinate is nearly sure to be drawn.
     Whether a row is kept depends on its id and its values, not on the leaf it lies in.
-
-    Parameters
-    ----------
-    rows : Block
-    groups : list of Block
-        The sample in eight parts; empty if ``rows`` are all rows.
-    known : bool
-        Whether they give the whole curvature. It is not kept as a matrix if there are too many coefficients.
-    hessian : array or None
-        The curvature of all rows, if it is the same everywhere and was added up in a pass; ``rows`` are then some rows.
     """
 
     rows: Block
-    groups: tuple[Block, ...] = ()
-    known: bool = True
-    hessian: Array | None = None
+    groups: tuple[Block, ...] = ()  # the sample in eight parts; empty if ``rows`` are all rows
+    known: bool = True  # whether they give the whole curvature; not as a matrix if there are too many coefficients
+    hessian: Array | None = None  # of all rows, if the same everywhere and added up in a pass; ``rows`` are then some
 
     @classmethod
     def all_of(cls, objective: ConvexObjective, block: Block, params: Array) -> CurvatureRows:

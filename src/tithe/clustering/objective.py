@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
@@ -10,7 +9,7 @@ import numpy as np
 from scipy import sparse
 from sklearn.utils import check_array, check_random_state
 
-from tithe.certify.cost import SteppedObjective
+from tithe.certify.cost import SteppedObjective, weighted_total
 from tithe.clustering.kernels import N_SUMS, assign, dz_seeds, point_costs
 from tithe.core.contracts import NearestObjective, SensitivityObjective
 from tithe.core.data import ROWS_PER_COLUMN, Array, Block, Coreset, Moments, Rng, Scores, Survey
@@ -30,21 +29,11 @@ _SAMPLE_ROWS = 5000  # rows that hard centers are fitted on
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class StepEvaluation:
-    """The result of one pass over rows at given centres. Results of several leaves add up.
+    """The result of one pass over rows at given centres. Results of several leaves add up."""
 
-    Parameters
-    ----------
-    labels : (n,) int32 or None
-        The nearest centre of each row; None in a sum, whose size does not depend on the rows.
-    total : float
-        Their weighted cost.
-    sums : (k, 4 + d) or None
-        What `assign` adds up by cluster; None after the last pass.
-    """
-
-    labels: Array | None
-    total: float
-    sums: Array | None
+    labels: Array | None  # (n,) int32: the nearest centre of each row; None in a sum of leaves
+    total: float  # their weighted cost
+    sums: Array | None  # (k, 4 + d): what `assign` adds up by cluster; None after the last pass
 
     def __add__(self, other: Self) -> Self:
         """The result for the rows of both."""
@@ -135,13 +124,12 @@ class ClusteringObjective(SensitivityObjective, MeanPilotObjective, NearestObjec
 
     # -- what a coreset needs ----------------------------------------------------------------
 
-    def pilot(self, block: Block, *, rng: np.random.Generator) -> Array:
+    def pilot(self, block: Block, *, rng: Rng) -> Array:
         """2k centres (p, d): D^z seeding and three steps on a sample of the rows."""
         sample = sample_rows(block, max(5000, 100 * self.n_clusters), rng)
-        rows, weight = sample.X, sample.sample_weight
         with single_blas_thread():
-            centers = dz_seeds(rows, self.n_pilot_centers, weight=weight, power=self.power, rng=rng)
-            return self._descend(rows, weight, centers, max_iter=3)[0]
+            centers = dz_seeds(sample.X, self.n_pilot_centers, weight=sample.sample_weight, power=self.power, rng=rng)
+            return self._descend(sample, centers, max_iter=3)[0]
 
     def mean_pilot(self, block: Block) -> Array:
         """One centre, the weighted column mean in the rows' own precision (1, d)."""
@@ -189,14 +177,32 @@ class ClusteringObjective(SensitivityObjective, MeanPilotObjective, NearestObjec
             gap = np.divide(gap, cost[:, None], out=np.zeros_like(gap), where=cost[:, None] > 0)
         return Moments(values=np.column_stack([np.ones(len(block)), cost, gap]), groups=labels, n_basic=2)
 
-    def random_params(self, block: Block, *, n_bases: int, rng: np.random.Generator) -> list[Array]:
-        return random_centres(block, self.n_clusters, n_bases=n_bases, rng=rng)
+    def random_params(self, block: Block, *, n_bases: int, rng: Rng) -> list[Array]:
+        """Rows as centres, jittered at scales .1, 1 and 10, and moved far away."""
+        queries: list[Array] = []
+        spread = np.sqrt(np.mean(_dense(block, rng.integers(0, len(block), min(len(block), 2000))).var(axis=0)))
+        for _ in range(n_bases):
+            base = _dense(block, rng.choice(len(block), min(self.n_clusters, len(block)), replace=False))
+            queries.append(base)
+            queries += [base + scale * spread * rng.standard_normal(base.shape) for scale in _JITTERS]
+            queries.append(base + _FAR_SHIFT * spread)
+        return queries
 
-    def hard_params(self, block: Block, *, rng: np.random.Generator) -> list[Array]:
-        def solve(rows: Block, k: int) -> Array:
-            return replace(self, n_clusters=k).solve(rows, rng=rng)
+    def hard_params(self, block: Block, *, rng: Rng) -> list[Array]:
+        """Solutions on tiny and larger subsets, with fewer centres, scaled, and centres in one place.
 
-        return hard_centres(block, self.n_clusters, solve, rng)
+        That place is the origin, the row farthest from it, or another far row.
+        """
+        k, sample = self.n_clusters, sample_rows(block, _SAMPLE_ROWS, rng)
+        base = self.solve(sample, rng=rng)
+        subsets = [self.solve(sample_rows(sample, size, rng), rng=rng) for size in (k + 2, 5 * k, 1000)]
+        fewer = [replace(self, n_clusters=n).solve(sample, rng=rng) for n in {1, -(-k // 2)}]
+        norms = np.asarray(
+            sample.X.multiply(sample.X).sum(axis=1) if sparse.issparse(sample.X) else (sample.X**2).sum(axis=1)
+        )
+        order = np.argsort(-norms.ravel(), kind="stable")
+        far = [np.repeat(_dense(sample, order[i : i + 1]), k, axis=0) for i in (0, rng.integers(min(100, len(order))))]
+        return [base, 10.0 * base, 0.1 * base, 0.0 * base, *subsets, *fewer, *far]
 
     # -- what a learner needs ----------------------------------------------------------------
 
@@ -207,7 +213,7 @@ class ClusteringObjective(SensitivityObjective, MeanPilotObjective, NearestObjec
     def assign(self, block: Block, params: Array) -> Array:
         return assign(block.X, params, power=self.power)[0]
 
-    def solve(self, block: Block, *, rng: np.random.Generator, init: Array | None = None) -> Array:
+    def solve(self, block: Block, *, rng: Rng, init: Array | None = None) -> Array:
         """k centres (k, d), the best of several searches.
 
         ``init`` gives centres to start from; where it has fewer than k, D^z draws fill up. With
@@ -238,21 +244,19 @@ class ClusteringObjective(SensitivityObjective, MeanPilotObjective, NearestObjec
         Each search makes a few steps, and only the better half goes on, until one is left. Where a start has fewer
         than k centres, the last one is repeated in the result.
         """
-        rows, weight = block.X, block.sample_weight
         with single_blas_thread():
             runs = [(centers, np.inf) for centers in starts]
             while len(runs) > 1:
-                runs = [self._descend(rows, weight, centers, max_iter=_STEPS_BETWEEN_SELECTIONS) for centers, _ in runs]
+                runs = [self._descend(block, centers, max_iter=_STEPS_BETWEEN_SELECTIONS) for centers, _ in runs]
                 runs = sorted(runs, key=lambda run: run[1])[: (len(runs) + 1) // 2]
-            best = self._descend(rows, weight, runs[0][0], max_iter=self.max_iter)[0]
+            best = self._descend(block, runs[0][0], max_iter=self.max_iter)[0]
         missing = self.n_clusters - len(best)
         return np.vstack([best, np.repeat(best[-1:], missing, axis=0)]) if missing > 0 else best
 
     def evaluate_for_step(self, block: Block, params: Array, *, last: bool = False) -> StepEvaluation:
         """One pass over the block: labels, the cost, and what `step` needs; the ``last`` pass leaves this out."""
-        weight = block.sample_weight
-        labels, cost, sums = assign(block.X, params, weight=weight, power=self.power, with_sums=not last)
-        return StepEvaluation(labels=labels, total=_total(cost, weight), sums=sums)
+        labels, cost, sums = assign(block.X, params, weight=block.sample_weight, power=self.power, with_sums=not last)
+        return StepEvaluation(labels=labels, total=weighted_total(block, cost), sums=sums)
 
     def step(self, evaluation: StepEvaluation, params: Array) -> tuple[Array, float]:
         """Centres that cost less than ``params``, where ``evaluation`` was made, and a lower bound on the gain.
@@ -278,8 +282,8 @@ class ClusteringObjective(SensitivityObjective, MeanPilotObjective, NearestObjec
             step *= np.maximum(0.0, 1.0 - hold)
         return centers + step
 
-    def _descend(self, rows: Any, weight: Array | None, centers: Array, *, max_iter: int) -> tuple[Array, float]:
-        previous = np.inf
+    def _descend(self, block: Block, centers: Array, *, max_iter: int) -> tuple[Array, float]:
+        rows, weight, previous = block.X, block.sample_weight, np.inf
         best, least_cost = centers, np.inf
         for _ in range(max_iter):
             _labels, cost, sums = assign(rows, centers, weight=weight, power=self.power, with_sums=True)
@@ -302,7 +306,7 @@ class ClusteringObjective(SensitivityObjective, MeanPilotObjective, NearestObjec
             centers = moved
         else:
             cost = assign(rows, centers, power=self.power)[1]
-            total = _total(cost, weight)
+            total = weighted_total(block, cost)
             if total < least_cost:
                 best, least_cost = centers, total
         return best, least_cost
@@ -314,10 +318,6 @@ def check_centers(pilot: Array, totals: Array | None, d: int) -> None:
     Floats("p", "d").check("pilot", pilot, sizes)
     expect(sizes["p"] > 0, "a pilot has no centres")
     Optional(Floats("p", ("d", 2), contiguous=False)).check("totals", totals, sizes)
-
-
-def _total(cost: Array, weight: Array | None) -> float:
-    return float(cost.sum() if weight is None else weight @ cost)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -337,7 +337,7 @@ class KMedianObjective(ClusteringObjective):
     ratio: ClassVar[tuple[float, float, float]] = (1.0, 1.0, 1.0)
 
 
-def search_centers(objective: ClusteringObjective, coreset: Coreset, init: Any, rng: np.random.Generator) -> Array:
+def search_centers(objective: ClusteringObjective, coreset: Coreset, init: Any, rng: Rng) -> Array:
     """The best centres that are found on the coreset from the starts that ``init`` gives."""
     rows = distinct_rows(coreset) if coreset.is_whole else coreset
     k, n_init = objective.n_clusters, objective.n_init
@@ -364,7 +364,7 @@ def _checked_centers(init: Any, shape: tuple[int, int]) -> Array:
     return centers
 
 
-def random_rows(block: Block, n_rows: int, rng: np.random.Generator) -> Array:
+def random_rows(block: Block, n_rows: int, rng: Rng) -> Array:
     """Different rows (at most ``n_rows``), drawn by their weights."""
     weight = block.weights()
     places = rng.choice(len(block), min(n_rows, len(block)), replace=False, p=weight / weight.sum())
@@ -388,36 +388,6 @@ def distinct_rows(coreset: Coreset) -> Block:
     _, first, group = np.unique(dense, axis=0, return_index=True, return_inverse=True)
     weight = np.bincount(group.ravel(), weights=coreset.weights(), minlength=len(first))
     return Block(X=X[first], sample_weight=weight)
-
-
-def random_centres(block: Block, n_centers: int, *, n_bases: int, rng: Rng) -> list[Array]:
-    """Rows as centres, jittered at scales .1, 1 and 10, and moved far away."""
-    queries: list[Array] = []
-    spread = np.sqrt(np.mean(_dense(block, rng.integers(0, len(block), min(len(block), 2000))).var(axis=0)))
-    for _ in range(n_bases):
-        base = _dense(block, rng.choice(len(block), min(n_centers, len(block)), replace=False))
-        queries.append(base)
-        queries += [base + scale * spread * rng.standard_normal(base.shape) for scale in _JITTERS]
-        queries.append(base + _FAR_SHIFT * spread)
-    return queries
-
-
-def hard_centres(block: Block, k: int, solve: Callable[[Block, int], Array], rng: Rng) -> list[Array]:
-    """Solutions on tiny and larger subsets, with fewer centres, scaled by ten and a tenth, and centres in one place.
-
-    That place is the origin, the row farthest from it, or another far row. ``solve`` maps rows and a number of centres
-    to the best ones.
-    """
-    sample = sample_rows(block, _SAMPLE_ROWS, rng)
-    base = solve(sample, k)
-    subsets = [solve(sample_rows(sample, size, rng), k) for size in (k + 2, 5 * k, 1000)]
-    fewer = [solve(sample, n) for n in {1, -(-k // 2)}]
-    norms = np.asarray(
-        sample.X.multiply(sample.X).sum(axis=1) if sparse.issparse(sample.X) else (sample.X**2).sum(axis=1)
-    )
-    order = np.argsort(-norms.ravel(), kind="stable")
-    far_rows = [np.repeat(_dense(sample, order[i : i + 1]), k, axis=0) for i in (0, rng.integers(min(100, len(order))))]
-    return [base, 10.0 * base, 0.1 * base, 0.0 * base, *subsets, *fewer, *far_rows]
 
 
 def _dense(block: Block, rows: Array) -> Array:

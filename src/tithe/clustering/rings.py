@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -88,14 +88,7 @@ class Rings(Construction[NearestObjective]):
         return codes, len(survey.totals) * (last + 1)
 
     def reduce(
-        self,
-        block: Block,
-        objective: NearestObjective,
-        size: int,
-        *,
-        pilot: Array | None,
-        survey: Survey | None,
-        rng: Rng,
+        self, block: Block, objective: NearestObjective, size: int, *, survey: Survey | None, rng: Rng, **_: Any
     ) -> Block:
         assert survey is not None
         rings, n_rings = self.ring_of(block, survey, objective.power)

@@ -265,10 +265,34 @@ class LinearModelObjective(ConvexObjective[SumsT], Generic[SumsT]):
         return scores
 
     def random_params(self, block: Block, *, n_bases: int, rng: Rng) -> list[Array]:
-        return _random_queries(self, block, n_bases, rng)
+        """Solutions of small samples, each also moved by .1, 1 and 10 in every score, and a hundred times as large."""
+        sample = sample_rows(block, _SAMPLE_FOR_SCALE, rng)
+        rows = sample.X.toarray() if sparse.issparse(sample.X) else sample.X
+        scale = np.append(rows.std(axis=0, dtype=np.float64), 1.0)
+        # the deviation of a column that is constant in the sample is 0, or what rounding leaves of it
+        varies = scale > _CONSTANT * np.append(np.abs(rows).max(axis=0), 1.0)
+        unit = np.divide(1.0, scale, out=np.zeros_like(scale), where=varies) / np.sqrt(len(scale))
+        queries: list[Array] = []
+        for _ in range(n_bases):
+            base = self.pilot(block, rng=rng)
+            queries.append(base)
+            queries += [base + distance * unit * rng.standard_normal(base.shape) for distance in (0.1, 1.0, 10.0)]
+            queries.append(100.0 * base)
+        return _with_scales(self, queries, block)
 
     def hard_params(self, block: Block, *, rng: Rng) -> list[Array]:
-        return _hard_queries(self, block, rng)
+        """Zero, solutions on subsets and with other penalties, far rows, random directions."""
+        sample = _sample_of_all_classes(self, block, _SAMPLE_FOR_FITS, rng)
+        rough = self.loose_tolerance()
+        stands = block.total_weight / sample.total_weight
+        scaled = Block(X=sample.X, y=sample.y, sample_weight=sample.weights() * stands)
+        base = rough.solve(scaled, rng=rng)
+        sizes = [*_SUBSET_ROWS, _SUBSET_ROWS_PER_COLUMN * (block.n_features + 1)]
+        subsets = [rough.solve(_sample_of_all_classes(self, sample, size, rng), rng=rng) for size in sizes]
+        penalised = [rough.strengthened(factor).solve(scaled, rng=rng) for factor in _STRENGTHS]
+        queries = [0.0 * base, 0.1 * base, base, 10.0 * base, *subsets, *(10.0 * q for q in subsets), *penalised]
+        queries += [*_far_directions(self, sample, base, rng), *_random_directions(sample, base, rng)]
+        return _with_scales(self, queries, block)
 
     def without_coefficients(self, params: Array) -> Array:
         """Parameters like these with all coefficients zero; scales, which must be positive, stay as they are."""
@@ -442,38 +466,6 @@ def signed(X: Any, sign: Array, last: float) -> Any:
     np.multiply(X, sign, out=rows[:, :-1])
     rows[:, -1:] = last * sign
     return rows
-
-
-def _random_queries(objective: LinearModelObjective, block: Block, n_bases: int, rng: Rng) -> list[Array]:
-    """Solutions of small samples, each also moved by .1, 1 and 10 in every score, and a hundred times as large."""
-    sample = sample_rows(block, _SAMPLE_FOR_SCALE, rng)
-    rows = sample.X.toarray() if sparse.issparse(sample.X) else sample.X
-    scale = np.append(rows.std(axis=0, dtype=np.float64), 1.0)
-    # the deviation of a column that is constant in the sample is 0, or what rounding leaves of it
-    varies = scale > _CONSTANT * np.append(np.abs(rows).max(axis=0), 1.0)
-    unit = np.divide(1.0, scale, out=np.zeros_like(scale), where=varies) / np.sqrt(len(scale))
-    queries: list[Array] = []
-    for _ in range(n_bases):
-        base = objective.pilot(block, rng=rng)
-        queries.append(base)
-        queries += [base + distance * unit * rng.standard_normal(base.shape) for distance in (0.1, 1.0, 10.0)]
-        queries.append(100.0 * base)
-    return _with_scales(objective, queries, block)
-
-
-def _hard_queries(objective: LinearModelObjective, block: Block, rng: Rng) -> list[Array]:
-    """Parameters (k, d + 1) each: zero, solutions on subsets and with other penalties, far rows, random directions."""
-    sample = _sample_of_all_classes(objective, block, _SAMPLE_FOR_FITS, rng)
-    rough = objective.loose_tolerance()
-    stands = block.total_weight / sample.total_weight
-    scaled = Block(X=sample.X, y=sample.y, sample_weight=sample.weights() * stands)
-    base = rough.solve(scaled, rng=rng)
-    sizes = [*_SUBSET_ROWS, _SUBSET_ROWS_PER_COLUMN * (block.n_features + 1)]
-    subsets = [rough.solve(_sample_of_all_classes(objective, sample, size, rng), rng=rng) for size in sizes]
-    penalised = [rough.strengthened(factor).solve(scaled, rng=rng) for factor in _STRENGTHS]
-    queries = [0.0 * base, 0.1 * base, base, 10.0 * base, *subsets, *(10.0 * q for q in subsets), *penalised]
-    queries += [*_far_directions(objective, sample, base, rng), *_random_directions(sample, base, rng)]
-    return _with_scales(objective, queries, block)
 
 
 def _with_scales(objective: LinearModelObjective, queries: list[Array], block: Block) -> list[Array]:
