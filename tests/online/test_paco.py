@@ -9,13 +9,13 @@ import pytest
 from paco_rows import blobs, same
 
 from tithe import load_model, save_model
-from tithe.clustering.scale import measure_scale
 from tithe.core.data import Block
 from tithe.core.errors import FileFormatError
 from tithe.online import PACO
 from tithe.online import chain as history_module
 from tithe.online.chain import History
 from tithe.online.memory import QuasiPosteriorObjective
+from tithe.online.scale import measure_scale
 
 # -- the blobs a person sees ----------------------------------------------------------------------
 

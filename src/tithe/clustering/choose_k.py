@@ -5,6 +5,7 @@ For the rule "separation", small pieces of the rows are joined until those that 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -14,7 +15,6 @@ import numpy as np
 
 from tithe.clustering.kernels import assign
 from tithe.clustering.objective import ClusteringObjective, KMeansObjective, KMedianObjective
-from tithe.clustering.scale import SPLIT, apparent_split, apparent_variance
 from tithe.core.contracts import Source
 from tithe.core.data import Array, Block, Coreset, effective_sample_size
 from tithe.core.errors import warn_caller
@@ -32,6 +32,8 @@ _MIN_PIECES, _MAX_PIECES = 16, 128  # the maximum is larger if max_clusters need
 _MIN_ROWS_PER_PIECE = 4  # effective rows: the variance of fewer is too uncertain
 _MAX_DIRECTIONS = 64  # directions in which pieces are compared
 _ENTROPY_FACTOR = 1.1  # cells of a uniform cloud gain nearly the entropy of a cut
+_SPLIT = 2.0 / math.pi  # share of the variance in a direction that cutting a Gaussian in two saves
+_NOISE_SPLIT = 0.763  # the same share for variance that is only noise, since signs fit it (Parisi 1980)
 _CUT_PARAMETERS = 3  # the share of one side, one more mean and one more variance
 _MIN_VARIANCE = 1e-6  # over the mean variance of pieces, because the variance of equal rows is 0
 
@@ -384,8 +386,18 @@ class _Pieces:
         return True
 
 
+def apparent_variance(n_rows: Any, d: int) -> Any:
+    """The largest sample variance in a direction of n rows, if the true variance is 1 in each direction."""
+    return (1.0 + np.sqrt(d / n_rows)) ** 2
+
+
+def apparent_split(n_rows: Any, d: int) -> Any:
+    """What cutting n such rows in two seems to save: the mean over the rows."""
+    return _SPLIT + _NOISE_SPLIT * (apparent_variance(n_rows, d) - 1.0)
+
+
 def _from_noise(n_rows: Array, d: int) -> Array:
     """g(d / n) - g(0) with g = ln(f / (f - s)) / 2, f the variance along the line, s what the cut saves of it."""
     variance, saved = apparent_variance(n_rows, d), apparent_split(n_rows, d)
-    gain: Array = 0.5 * np.log(variance / (variance - saved)) + 0.5 * np.log1p(-SPLIT)
+    gain: Array = 0.5 * np.log(variance / (variance - saved)) + 0.5 * np.log1p(-_SPLIT)
     return gain

@@ -10,7 +10,6 @@ from typing import Annotated, Any, Self
 import numpy as np
 
 from tithe.clustering.kernels import assign
-from tithe.clustering.scale import Scale, check_levels, measure_scale
 from tithe.core.data import Array, Block
 from tithe.core.seeding import rng_for
 from tithe.core.state_checks import (
@@ -46,6 +45,7 @@ from tithe.online.kernels import (
     swap_chain,
 )
 from tithe.online.memory import Past, with_zeros
+from tithe.online.scale import Scale, check_levels, measure_scale
 
 _MIN_EXPECTED = 12.0  # rows of a cluster that goes on; none of them is held with a probability of exp(-12)
 _MIN_HALF_LIVES = 1.5  # without a row; shorter pauses are common in streams with days and weeks

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 
-from tithe.clustering.kernels import assign, ward_tree
+from tithe.clustering.choose_k import apparent_split, apparent_variance
+from tithe.clustering.kernels import assign
 from tithe.clustering.objective import KMeansObjective
 from tithe.core.data import Array, Block
 from tithe.core.state_checks import Floats, Integer, Integers, Number, Storable, expect
+from tithe.online.kernels import ward_tree
 
-SPLIT = 2.0 / math.pi  # share of the variance in a direction that cutting a Gaussian in two saves
-_NOISE_SPLIT = 0.763  # the same share for variance that is only noise, since signs fit it (Parisi 1980)
 _SPLIT_FACTOR = 1.5  # a cluster counts as two if cutting it saves this many times the split of a Gaussian
 _COARSE_PRICE = 2.0  # price of a cluster in the search for a scale: variances in a direction per row
 _MAX_LOSS_RATIO = 24.0  # over sqrt(d): rows of a larger loss over the median are not in their cluster
@@ -116,16 +116,6 @@ def check_levels(levels: Array) -> None:
     used = (levels >= 0).sum(axis=1)
     expect((np.diff((levels >= 0).astype(np.int8), axis=1) <= 0).all(), "levels have gaps")
     expect(((used == 0) | (used == np.arange(len(levels)))).all(), "a level has another number of clusters")
-
-
-def apparent_variance(n_rows: Any, d: int) -> Any:
-    """The largest sample variance in a direction of n rows, if the true variance is 1 in each direction."""
-    return (1.0 + np.sqrt(d / n_rows)) ** 2
-
-
-def apparent_split(n_rows: Any, d: int) -> Any:
-    """What cutting n such rows in two seems to save: the mean over the rows."""
-    return SPLIT + _NOISE_SPLIT * (apparent_variance(n_rows, d) - 1.0)
 
 
 def _largest_split(shares: Array, effective: float, d: int) -> float:
