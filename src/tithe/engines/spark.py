@@ -10,6 +10,7 @@ import platform
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice, pairwise
 from typing import Any, ClassVar
 from weakref import WeakKeyDictionary
@@ -104,7 +105,7 @@ class SparkEngine(Engine):
             return
         session = self._session()
         n_threads = _n_threads(session)
-        run = _each_leaf(FoldWork(leaves, leaf, None))
+        run = _of_numbers(partial(_each_leaf, FoldWork(leaves, leaf, None)))
         for start in range(leaves.first, stop, _LEAVES_PER_THREAD * n_threads):
             n_leaves = min(stop - start, _LEAVES_PER_THREAD * n_threads)
             with _clear_errors(session):
@@ -131,7 +132,7 @@ class SparkEngine(Engine):
             step = groups[first : first + n_groups]
             with _clear_errors(session):
                 numbers = session.range(0, len(step), 1, len(step))
-                trees = numbers.mapInArrow(_tree_of_a_group(work, step), _RESULTS)
+                trees = numbers.mapInArrow(_of_numbers(partial(_tree_of_a_group, work, step)), _RESULTS)
                 results, _ = _collected(_joined(trees, len(step), merge, _MAX_TREES // n_steps))
             yield from map(checked, results)
 
@@ -248,11 +249,6 @@ def _result(number: int, result: Any, n_groups: int = 1) -> pa.RecordBatch:
     return pa.record_batch([[number], [n_groups], [payload]], schema=_ARROW_RESULTS)
 
 
-def _numbers(batches: Iterator[pa.RecordBatch]) -> Iterator[int]:
-    for batch in batches:
-        yield from batch.column(0).to_pylist()
-
-
 def _calling(work: Callable[[Any, int], Any]) -> Callable[..., Iterator[Any]]:
     def call(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -262,18 +258,19 @@ def _calling(work: Callable[[Any, int], Any]) -> Callable[..., Iterator[Any]]:
     return call
 
 
-def _each_leaf(work: FoldWork) -> Callable[..., Iterator[Any]]:
+def _each_leaf(work: FoldWork, number: int) -> list[Any] | Failure:
+    return work.run_each(number, number + 1)
+
+
+def _tree_of_a_group(work: FoldWork, groups: Sequence[tuple[int, int]], number: int) -> MergeTree[Any] | Failure:
+    return work.run(*groups[number])
+
+
+def _of_numbers(function: Callable[[int], Any]) -> Callable[..., Iterator[Any]]:
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for number in _numbers(batches):
-            yield _result(number, work.run_each(number, number + 1))
-
-    return run
-
-
-def _tree_of_a_group(work: FoldWork, groups: Sequence[tuple[int, int]]) -> Callable[..., Iterator[Any]]:
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for number in _numbers(batches):
-            yield _result(number, work.run(*groups[number]))
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                yield _result(number, function(number))
 
     return run
 

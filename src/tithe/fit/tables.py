@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import narwhals.stable.v2 as nw
@@ -13,7 +12,7 @@ from tithe.core.contracts import Source
 from tithe.core.data import Block
 from tithe.fit.results import Described
 from tithe.rows.arrays import as_block, is_frame
-from tithe.rows.learn import learn_from_all_rows, learn_schema, scaled_features
+from tithe.rows.learn import feature_sums, learn_from_all_rows, learn_schema, scaled_features, value_counts
 from tithe.rows.options import TableOptions
 from tithe.rows.schema import TableSchema, frame_table
 
@@ -49,14 +48,14 @@ def block_of_rows(X: Any, y: Any = None, sample_weight: Any = None) -> Block:
 def _schema_of_table(table: Any) -> TableSchema:
     schema = learn_schema(table)
     if table.num_rows > schema.n_rows:  # it was learned from a sample
-        rows, features = [partial(schema.encode, table)], scaled_features(schema)
-        schema = learn_from_all_rows(schema, TableOptions(), features, rows, partial(_batches_of, table))
+        return learn_from_all_rows(
+            schema,
+            TableOptions(),
+            scaled_features(schema),
+            lambda features: [feature_sums(schema.encode(table), features)],
+            lambda names, na: (value_counts(batch, names, na) for batch in table.select(list(names)).to_batches()),
+        )
     return schema
-
-
-def _batches_of(table: Any, names: list[str]) -> list[Any]:
-    batches: list[Any] = table.select(names).to_batches()
-    return batches
 
 
 def set_schema(learner: Described, schema: TableSchema | None) -> None:

@@ -18,7 +18,7 @@ from tithe.core.contracts import Source
 from tithe.core.data import Array, Block
 from tithe.core.errors import FileFormatError
 from tithe.rows.arrays import plain_weights
-from tithe.rows.columns import Columns
+from tithe.rows.columns import Columns, ColumnSelection
 from tithe.rows.leaves import Task, check_any_row_good, usual_leaf_rows
 from tithe.rows.paths import DataFile
 from tithe.rows.schema import TableSchema
@@ -28,14 +28,7 @@ MAX_CLASSES = 100_000
 
 
 class BlockBuilder:
-    """Room for ``n_rows`` rows, filled batch by batch, then checked and handed over.
-
-    Parameters
-    ----------
-    columns : Columns
-    n_rows : int
-        Of all batches together.
-    """
+    """Room for ``n_rows`` rows of all batches together, filled batch by batch, then checked and handed over."""
 
     def __init__(self, columns: Columns, n_rows: int) -> None:
         self._columns = columns
@@ -75,34 +68,23 @@ class BlockBuilder:
         columns = self._columns
         X = self._dense
         if X is None:
-            X = sparse.vstack(self._sparse, format="csr") if self._sparse else _no_rows(columns)
+            empty = sparse.csr_matrix((0, columns.schema.n_features), dtype=columns.schema.dtype)
+            X = sparse.vstack(self._sparse, format="csr") if self._sparse else empty
         y = missing_y = None
         if columns.choice.target is not None:
             y = np.concatenate(self._y) if self._y else target_values(pa.nulls(0), columns.target_type)[0]
             missing_y = np.concatenate(self._missing_y) if self._y else np.zeros(0, bool)
-        weight = self._weight
-        bad = bad_rows(X, None, weight, self._finite)
-        if bad is not None and columns.choice.bad_rows == "error":
-            row = int(np.argmax(bad))
-            raise fault(locate(int(ids[row])), self._what_is_wrong(row, X))
-        if missing_y is not None and missing_y.any() and not columns.choice.keeps_gaps:  # left out, and counted
-            bad = missing_y if bad is None else bad | missing_y
-        if bad is None:
-            return Block(X=X, y=y, sample_weight=plain_weights(weight), indices=ids)
-        good = np.flatnonzero(~bad)
-        return Block(
-            X=X[good],
-            y=None if y is None else y[good],
-            sample_weight=None if weight is None else plain_weights(weight[good]),
-            indices=ids[good],
+        return good_rows(
+            X,
+            y,
+            self._weight,
+            ids,
+            locate=locate,
+            name_of=lambda feature: repr(columns.schema.column_of(feature)),
+            choice=columns.choice,
+            finite=self._finite,
+            left_out=None if columns.choice.keeps_gaps else missing_y,
         )
-
-    def _what_is_wrong(self, row: int, X: Any) -> str:
-        values = X[row].toarray().ravel() if sparse.issparse(X) else X[row]
-        wrong = np.flatnonzero(~np.isfinite(values))
-        if len(wrong):
-            return f"column {self._columns.schema.column_of(int(wrong[0]))!r} is missing or not a finite number"
-        return f"the weight {self._columns.choice.weight!r} is missing, not finite or negative"
 
 
 def row_of(file: str, row: int) -> str:
@@ -115,7 +97,59 @@ def fault(where: str, what: str) -> ValueError:
     return ValueError(f"{where}: {what}. Mend it, or skip such rows: bad_rows='skip' (--bad-rows skip).")
 
 
-def bad_rows(X: Any, missing_y: Array | None, weight: Array | None, finite: bool | None) -> Array | None:
+def good_rows(
+    X: Any,
+    y: Array | None,
+    weight: Array | None,
+    ids: Array,
+    *,
+    locate: Callable[[int], str],
+    name_of: Callable[[int], str],
+    choice: ColumnSelection,
+    finite: bool,
+    missing_y: Array | None = None,
+    left_out: Array | None = None,
+) -> Block:
+    """Rows as a block, without those ``left_out``, and without bad ones, which are refused unless they are skipped.
+
+    ``locate`` names the file and row of a row id, ``name_of`` the column of a feature; ``finite`` and ``missing_y`` as
+    in `bad_rows`.
+    """
+    bad = bad_rows(X, missing_y, weight, finite)
+    if bad is not None and choice.bad_rows == "error":
+        row = int(np.argmax(bad))
+        raise fault(locate(int(ids[row])), what_is_wrong(row, X, missing_y, name_of, choice.weight))
+    if left_out is not None and left_out.any():
+        bad = left_out if bad is None else bad | left_out
+    if bad is None:
+        return Block(X=X, y=y, sample_weight=plain_weights(weight), indices=ids)
+    good = np.flatnonzero(~bad)
+    return Block(
+        X=X[good],
+        y=None if y is None else y[good],
+        sample_weight=None if weight is None else plain_weights(weight[good]),
+        indices=ids[good],
+    )
+
+
+def what_is_wrong(
+    row: int, X: Any, missing_y: Array | None, name_of: Callable[[int], str], weight_name: str | None = None
+) -> str:
+    """Why a row is bad, for messages."""
+    if sparse.issparse(X):
+        entries = slice(X.indptr[row], X.indptr[row + 1])
+        wrong = X.indices[entries][~np.isfinite(X.data[entries])]
+    else:
+        wrong = np.flatnonzero(~np.isfinite(X[row]))
+    if len(wrong):
+        return f"column {name_of(int(wrong[0]))} is missing or not a finite number"
+    if missing_y is not None and missing_y[row]:
+        return "the target is missing or not finite"
+    weight = "the weight" if weight_name is None else f"the weight {weight_name!r}"
+    return f"{weight} is missing, not finite or negative"
+
+
+def bad_rows(X: Any, missing_y: Array | None, weight: Array | None, finite: bool) -> Array | None:
     """Which rows are bad: (n,) bool, or None if none is. ``finite`` True: all of X is known to be."""
     bad: Array = np.zeros(X.shape[0], bool)
     if not finite and sparse.issparse(X):
@@ -128,10 +162,6 @@ def bad_rows(X: Any, missing_y: Array | None, weight: Array | None, finite: bool
     if weight is not None:
         bad |= ~((weight >= 0) & (weight < np.inf))
     return bad if bad.any() else None
-
-
-def _no_rows(columns: Columns) -> Any:
-    return sparse.csr_matrix((0, columns.schema.n_features), dtype=columns.schema.dtype)
 
 
 def target_values(column: Any, target_type: pa.DataType) -> tuple[Array, Array]:
@@ -170,59 +200,28 @@ def with_gaps(y: Array, missing: Array) -> Array:
     return values
 
 
-class DistinctValues:
-    """The distinct values of a target, gathered batch by batch. Very many are refused.
-
-    Parameters
-    ----------
-    column : str
-    """
-
-    def __init__(self, column: str) -> None:
-        self._column = column
-        self._values: set[Any] = set()
-
-    def add(self, batch: Any) -> None:
-        column = batch.column(self._column)
-        if pa.types.is_dictionary(column.type):
-            present = column.indices.unique().drop_null()
-            nulls = column.null_count > 0
-            self._values.update(column.dictionary.take(present).to_pylist())
-            if nulls:
-                self._values.add(None)
-        else:
-            self._values.update(pc.unique(column).to_pylist())
-        if len(self._values) > MAX_CLASSES:
-            raise ValueError(
-                f"Column {self._column!r} has more than {MAX_CLASSES:,} different values. It is no class to be told."
-            )
-
-    def targets(self, target_type: pa.DataType) -> Array:
-        """The values as a NumPy array, in ascending order, without missing ones."""
-        values, missing = target_values(pa.array(list(self._values), from_pandas=True), target_type)
-        classes: Array = np.unique(values[~missing])
-        return classes
-
-
 def target_classes(columns: Columns, batches_of: Callable[[list[str]], Iterable[Any]]) -> Array:
     """All values of the target, in ascending order; ``batches_of`` gives the batches of columns by name."""
     target = columns.choice.target
     if target is None:
         raise ValueError("There is no target: name its column, target=... (--target).")
-    collector = DistinctValues(target)
+    found: set[Any] = set()
     for batch in batches_of([target]):
-        collector.add(batch)
-    return collector.targets(columns.target_type)
+        column = batch.column(target)
+        if pa.types.is_dictionary(column.type):
+            column = column.dictionary.take(column.indices.unique())
+        found.update(pc.unique(column).to_pylist())
+        if len(found) > MAX_CLASSES:
+            raise ValueError(
+                f"Column {target!r} has more than {MAX_CLASSES:,} different values. It is no class to be told."
+            )
+    values, missing = target_values(pa.array(list(found), from_pandas=True), columns.target_type)
+    classes: Array = np.unique(values[~missing])
+    return classes
 
 
 class BatchCutter:
-    """Takes rows from a stream of record batches.
-
-    Parameters
-    ----------
-    batches : iterable of pyarrow.RecordBatch
-        Read as far as rows are asked for.
-    """
+    """Takes rows from a stream of record batches, which is read as far as rows are asked for."""
 
     def __init__(self, batches: Iterable[Any]) -> None:
         self._batches: Iterator[Any] = iter(batches)
@@ -253,6 +252,18 @@ class BatchCutter:
             n_rows -= piece.num_rows
             if piece.num_rows:
                 yield piece
+
+
+def rows_at(batches: Iterable[Any], positions: Array) -> Iterator[Any]:
+    """The rows at ascending ``positions`` of a stream of batches, which is read as far as the last of them."""
+    passed = 0
+    for batch in batches:
+        start, stop = np.searchsorted(positions, (passed, passed + batch.num_rows))
+        if start < stop:
+            yield batch.take(pa.array(positions[start:stop] - passed))
+        passed += batch.num_rows
+        if stop == len(positions):
+            return
 
 
 def block_of_batches(columns: Columns, batches: Sequence[Any], ids: Array, name: str) -> Block:

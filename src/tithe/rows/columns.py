@@ -27,18 +27,7 @@ _MAX_NAMES_SHOWN = 30  # columns that a message names
 
 @dataclass(frozen=True, kw_only=True)
 class ColumnSelection(TableOptions):
-    """The options of the caller about columns and rows; those about features are those of `TableOptions`.
-
-    Parameters
-    ----------
-    target, weight, row_id : str or None
-        ``row_id`` is a column that names the rows. It is no feature, and not read with the rows.
-    bad_rows : {"error", "skip"}
-    missing_target : {"drop", "keep"}
-        Whether rows without a target are left out, or have a gap in y: NaN among floating point numbers, else None.
-    schema : TableSchema or None
-        How columns become features, if it is known from an earlier table.
-    """
+    """The options of the caller, as `tithe.open_dataset` describes them. ``row_id`` is not read with the rows."""
 
     target: str | None = None
     weight: str | None = None

@@ -13,15 +13,14 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from scipy import sparse
 
 from tithe.core.contracts import PlacedGroup, PlacedPart, Placement, Source
 from tithe.core.data import Array, Block, concat
 from tithe.core.labels import distinct_labels
 from tithe.rows.arrays import as_matrix, plain_weights
-from tithe.rows.blocks import BlockBuilder, bad_rows, row_of, target_classes
+from tithe.rows.blocks import BlockBuilder, bad_rows, row_of, target_classes, what_is_wrong
 from tithe.rows.columns import Columns, ColumnSelection, common_fields, kind_of, resolve_columns
-from tithe.rows.learn import Sums, ValueCounts, counted_columns, feature_sums, value_counts, with_sums
+from tithe.rows.learn import Sums, ValueCounts, feature_sums, learn_from_all_rows, value_counts
 from tithe.rows.leaves import LEAF_ROWS, SAMPLE_ROWS, fair_shares, usual_leaf_rows
 from tithe.rows.schema import TableSchema, frame_table
 
@@ -58,17 +57,7 @@ def take(value: Any, places: Array) -> Any:
 
 @dataclass(frozen=True, eq=False)
 class MatrixRows(PartitionRows):
-    """Rows of numbers that are taken as they are.
-
-    Parameters
-    ----------
-    dtype : numpy.dtype
-        float32 or float64.
-    n_features : int
-    columns : tuple or None
-        Those of a frame; None for arrays.
-    has_y, has_weight : bool
-    """
+    """Rows of numbers, float32 or float64, that are taken as they are. ``columns`` are those of a frame."""
 
     dtype: Any
     n_features: int
@@ -93,13 +82,13 @@ class MatrixRows(PartitionRows):
         if len(ids) == 0:
             return Block(X=X, y=y, sample_weight=None, indices=ids)
         missing_y = None if y is None or y.dtype.kind != "f" else np.isnan(y)
-        total = X.sum(dtype=np.float64)
-        bad = bad_rows(X, missing_y, weight, bool(np.isfinite(total)))
+        bad = bad_rows(X, missing_y, weight, bool(np.isfinite(X.sum(dtype=np.float64))))
         if bad is not None:
             row = int(np.argmax(bad))
+            wrong = what_is_wrong(row, X, missing_y, self._name_of)
             raise ValueError(
-                f"{row_of(f'partition {number}', int(places[row]))}: {self._what_is_wrong(row, X, missing_y)}. Mend it "
-                "or leave it out; open_dataset(frame, ...) fills gaps in the columns of a frame."
+                f"{row_of(f'partition {number}', int(places[row]))}: {wrong}. Mend it or leave it out; "
+                "open_dataset(frame, ...) fills gaps in the columns of a frame."
             )
         return Block(X=X, y=y, sample_weight=plain_weights(weight), indices=ids)
 
@@ -117,15 +106,8 @@ class MatrixRows(PartitionRows):
             )
         return X.astype(self.dtype, copy=False)
 
-    def _what_is_wrong(self, row: int, X: Any, missing_y: Array | None) -> str:
-        values = X[row].toarray().ravel() if sparse.issparse(X) else X[row]
-        wrong = np.flatnonzero(~np.isfinite(values))
-        if len(wrong):
-            name = int(wrong[0]) if self.columns is None else self.columns[int(wrong[0])]
-            return f"column {name!r} is missing or not a finite number"
-        if missing_y is not None and missing_y[row]:
-            return "the target is missing"
-        return "the weight is missing, not finite or negative"
+    def _name_of(self, feature: int) -> str:
+        return repr(feature if self.columns is None else self.columns[feature])
 
     def classes(self, values: Sequence[Any]) -> Array:
         if not self.has_y:
@@ -136,17 +118,10 @@ class MatrixRows(PartitionRows):
 
 @dataclass(frozen=True, eq=False)
 class TableRows(PartitionRows):
-    """Rows of a frame whose columns become features by a schema.
-
-    Parameters
-    ----------
-    columns : Columns
-    fields : pyarrow.Schema
-        The columns that are read, with the types that the partitions agree on.
-    """
+    """Rows of a frame whose columns become features by a schema."""
 
     columns: Columns
-    fields: pa.Schema
+    fields: pa.Schema  # the columns that are read, with the types that the partitions agree on
 
     @property
     def n_features(self) -> int:  # type: ignore[override]
@@ -511,7 +486,13 @@ def open_collection(X: Any, choice: ColumnSelection) -> DaskSource:
     source = _source(used, [], TableRows(columns, fields), lengths)
     if choice.schema is not None or lengths.sum() <= columns.schema.n_rows:
         return source
-    schema = _learned_from_all_rows(source, columns, choice)
+    schema = learn_from_all_rows(  # by sums and counts that the partitions are reduced to in place
+        columns.schema,
+        choice.options,
+        columns.uncertain,
+        lambda features: source.on_partitions(_sums_of, source.rows, features),
+        lambda names, na: source.on_partitions(_counts_of, list(names), na),
+    )
     if schema is columns.schema:
         return source
     return open_collection(X, choice.with_schema(schema))
@@ -554,26 +535,12 @@ def _table_at(frame: Any, places: Array) -> Any:
     return frame_table(take(frame, places))
 
 
-def _learned_from_all_rows(source: DaskSource, columns: Columns, choice: ColumnSelection) -> TableSchema:
-    """The schema with what a sample cannot tell, by sums and counts that the partitions are reduced to in place."""
-    schema = columns.schema
-    if len(columns.uncertain):
-        sums = source.on_partitions(_sums_of, source.rows, columns.uncertain)
-        schema = with_sums(schema, columns.uncertain, sums)
-    if counted_columns(schema):
-        counts = ValueCounts(schema)
-        for part in source.on_partitions(_counts_of, counts.names, schema.na):
-            counts.add(part)
-        schema = counts.applied(schema, choice.options)
-    return schema
-
-
 def _sums_of(values: Sequence[Any], rows: PartitionRows, features: Array) -> Sums:
     places = np.arange(len(values[0]))
     return feature_sums(rows.block(0, values, places, places).X, features)
 
 
-def _counts_of(values: Sequence[Any], names: list[str], na: Sequence[str]) -> dict[str, dict[str, int]]:
+def _counts_of(values: Sequence[Any], names: list[str], na: Sequence[str]) -> ValueCounts:
     return value_counts(frame_table(values[0]), names, na)
 
 

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from tithe.core.data import Array, Block, concat
 from tithe.core.errors import FileFormatError
-from tithe.rows.blocks import BatchCutter, BlockBuilder, TableSource, row_of, target_classes
+from tithe.rows.blocks import BatchCutter, BlockBuilder, TableSource, row_of, rows_at
 from tithe.rows.columns import ColumnSelection, common_fields, resolve_columns
 from tithe.rows.learn import SAMPLE_ROWS as SCHEMA_ROWS
 from tithe.rows.learn import SAMPLE_RUNS, spread_rows
@@ -64,9 +64,12 @@ def batch_rows(n_rows: int | None, n_columns: int) -> int:
 
 
 class TableFile(ABC):
-    """A file of a table, which is read row group by row group."""
+    """A file of a table, which is read row group by row group: its columns, row groups and numbers of rows."""
 
     file: DataFile
+    name: str  # in messages about columns
+    fields: pa.Schema
+    groups: list[tuple[int, int]]
 
     @abstractmethod
     def batches(
@@ -82,27 +85,26 @@ class TableFile(ABC):
         """Refuse to go on with a file that is not the one that was opened."""
 
 
-class Opened(NamedTuple):
-    """A file that was opened: what messages about columns call it, its columns, row groups and numbers of rows."""
-
-    table: TableFile
-    name: str
-    fields: pa.Schema
-    groups: list[tuple[int, int]]
-
-
 class ParquetFile(TableFile):
-    """A Parquet file.
+    """A Parquet file, of which the footer is read; folders give the columns that it lacks."""
 
-    Parameters
-    ----------
-    file : DataFile
-    constants : dict
-        The columns that have one value in the whole file.
-    """
-
-    def __init__(self, file: DataFile, constants: Constants) -> None:
-        self.file, self._constants = file, constants
+    def __init__(self, file: DataFile, folder_values: Constants) -> None:
+        self.file, self.name = file, file.path
+        try:
+            with file.open() as stream:
+                opened = pq.ParquetFile(stream)
+                fields, footer = opened.schema_arrow, opened.metadata
+                names = fields.names  # which must be text in UTF-8
+        except ACCESS_ERRORS:
+            raise
+        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+            raise FileFormatError(f"{file.path!r} is not a whole Parquet file: {error}") from error
+        self._constants = {name: value for name, value in folder_values.items() if name not in names}
+        self.fields = pa.schema([*fields, *(pa.field(name, value.type) for name, value in self._constants.items())])
+        self.groups = [(number, footer.row_group(number).num_rows) for number in range(footer.num_row_groups)]
+        for number, n_rows in self.groups:
+            if not 0 <= n_rows <= footer.num_rows:
+                raise FileFormatError(f"{file.path!r}, row group {number}: {n_rows:,} rows cannot be.")
 
     def batches(
         self, group: int, names: Sequence[str], coded: Sequence[str], *, use_threads: bool, n_rows: int | None
@@ -137,17 +139,16 @@ def _metadata(file: DataFile) -> Any:
 
 
 class Fragment(TableFile):
-    """A file of an Arrow dataset: in row groups if it is Parquet, else as a whole; or rows in memory.
-
-    Parameters
-    ----------
-    fragment : pyarrow.dataset.Fragment
-    fields : pyarrow.Schema
-        Of the dataset.
-    """
+    """A file of an Arrow dataset: in row groups if it is Parquet, else as a whole; or rows in memory."""
 
     def __init__(self, fragment: ds.Fragment, fields: pa.Schema) -> None:
-        self.file, self._fragment, self._fields = _file_of(fragment), fragment, fields
+        from pyarrow.dataset import ParquetFileFragment
+
+        self.file, self.name, self.fields, self._fragment = _file_of(fragment), NAME, fields, fragment
+        if isinstance(fragment, ParquetFileFragment):
+            self.groups = [(part.id, part.num_rows) for part in fragment.row_groups]
+        else:
+            self.groups = [(_WHOLE, fragment.count_rows())]
 
     def batches(
         self, group: int, names: Sequence[str], coded: Sequence[str], *, use_threads: bool, n_rows: int | None
@@ -155,7 +156,7 @@ class Fragment(TableFile):
         self.check()
         part = self._fragment if group == _WHOLE else self._fragment.subset(row_group_ids=[group])
         size = batch_rows(n_rows, len(names))
-        yield from part.to_batches(schema=self._fields, columns=list(names), batch_size=size, use_threads=use_threads)
+        yield from part.to_batches(schema=self.fields, columns=list(names), batch_size=size, use_threads=use_threads)
 
     def check(self) -> None:
         now = _file_of(self._fragment)
@@ -177,34 +178,14 @@ def _file_of(fragment: Any) -> DataFile:
 def parquet_source(files: Sequence[DataFile], choice: ColumnSelection) -> DatasetSource:
     """The rows of Parquet files. All schemas are compared before the first row is read."""
     values = dict(zip(files, partition_values(files), strict=True))
-    return DatasetSource("parquet", map_files(lambda file: _open_parquet(file, values[file]), files), choice)
-
-
-def _open_parquet(file: DataFile, folder_values: Constants) -> Opened:
-    """A Parquet file, of which the footer is read; folders give the columns that it lacks."""
-    try:
-        with file.open() as stream:
-            opened = pq.ParquetFile(stream)
-            fields, footer = opened.schema_arrow, opened.metadata
-            names = fields.names  # which must be text in UTF-8
-    except ACCESS_ERRORS:
-        raise
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise FileFormatError(f"{file.path!r} is not a whole Parquet file: {error}") from error
-    constants = {name: value for name, value in folder_values.items() if name not in names}
-    fields = pa.schema([*fields, *(pa.field(name, value.type) for name, value in constants.items())])
-    groups = [(number, footer.row_group(number).num_rows) for number in range(footer.num_row_groups)]
-    for number, n_rows in groups:
-        if not 0 <= n_rows <= footer.num_rows:
-            raise FileFormatError(f"{file.path!r}, row group {number}: {n_rows:,} rows cannot be.")
-    return Opened(ParquetFile(file, constants), file.path, fields, groups)
+    return DatasetSource("parquet", map_files(lambda file: ParquetFile(file, values[file]), files), choice)
 
 
 def dataset_source(dataset: ds.Dataset, choice: ColumnSelection) -> DatasetSource:
     """The rows of a `pyarrow.dataset.Dataset` without a filter, in the order of its fragments."""
     with ThreadPoolExecutor(_FOOTERS_AT_ONCE) as threads:
         try:
-            opened = list(threads.map(partial(_open_fragment, fields=dataset.schema), dataset.get_fragments()))
+            opened = list(threads.map(partial(Fragment, fields=dataset.schema), dataset.get_fragments()))
         except ACCESS_ERRORS:
             raise
         except (pa.ArrowException, OSError) as error:
@@ -212,39 +193,21 @@ def dataset_source(dataset: ds.Dataset, choice: ColumnSelection) -> DatasetSourc
     return DatasetSource("dataset", opened, choice)
 
 
-def _open_fragment(fragment: Any, fields: pa.Schema) -> Opened:
-    from pyarrow.dataset import ParquetFileFragment
-
-    table = Fragment(fragment, fields)
-    if isinstance(fragment, ParquetFileFragment):
-        groups = [(part.id, part.num_rows) for part in fragment.row_groups]
-    else:
-        groups = [(_WHOLE, fragment.count_rows())]
-    return Opened(table, NAME, fields, groups)
-
-
 class DatasetSource(TableSource):
     """Rows of the row groups of some files, in their order.
 
     Small consecutive row groups are joined into a leaf. A leaf is read when its task is called; only row groups of
     more than `HUGE_BYTES` are read while tasks are iterated over, in leaves of equal size.
-
-    Parameters
-    ----------
-    format : str
-        What the files are, for the identity.
-    opened : sequence of Opened
-    choice : ColumnSelection
     """
 
-    def __init__(self, format: str, opened: Sequence[Opened], choice: ColumnSelection) -> None:
-        self._tables = [one.table for one in opened]
-        self._files = [table.file for table in self._tables]
-        self._groups = _row_groups([one.groups for one in opened])
+    def __init__(self, format: str, tables: Sequence[TableFile], choice: ColumnSelection) -> None:
+        self._tables = list(tables)
+        self._files = [table.file for table in tables]
+        self._groups = _row_groups(tables)
         if not self._groups:
             raise no_rows(self._files or [DataFile(NAME, NAME, 0, 0)])
-        used = sorted({group.file for group in self._groups})
-        fields = common_fields({opened[i].name: opened[i].fields for i in used}, choice)
+        used = [tables[i] for i in sorted({group.file for group in self._groups})]
+        fields = common_fields({table.name: table.fields for table in used}, choice)
         self._coded: list[str] = []  # columns that are read as codes and values
         last = self._groups[-1]
         self.n_rows = last.first + last.n_rows
@@ -377,22 +340,12 @@ class DatasetSource(TableSource):
                 return
 
     def numbered_batches(self, names: Sequence[str]) -> Iterator[tuple[Array, Any]]:
-        """All rows of some columns, as they stand in the files, and their ids."""
+        """All rows of some columns, validated, as they stand in the files, and their ids."""
         for group in self._groups:
             passed = group.first
             for batch in self._batches(group, names, use_threads=True):
-                yield np.arange(passed, passed + batch.num_rows), batch
+                yield np.arange(passed, passed + batch.num_rows), self._validated(batch, group)
                 passed += batch.num_rows
-
-    def classes(self) -> Array:
-        """All values of the target, in ascending order, from a pass over that column."""
-
-        def batches_of(names: list[str]) -> Iterator[Any]:
-            for group in self._groups:
-                for batch in self._batches(group, names, use_threads=True):
-                    yield self._validated(batch, group)
-
-        return target_classes(self._columns, batches_of)
 
     def sample(self, size: int | None, *, rng: np.random.Generator) -> Block:
         """``size`` rows (None: 65,536) from row groups spread evenly over all of the data.
@@ -423,25 +376,17 @@ class DatasetSource(TableSource):
     def _drawn(self, group: Group, positions: Array) -> Block:
         """The rows at ascending ``positions`` of a row group."""
         rows = BlockBuilder(self._columns, len(positions))
-        passed = 0
-        for batch in self._batches(group, self._columns.read, use_threads=True):
-            start, stop = np.searchsorted(positions, (passed, passed + batch.num_rows))
-            self._add(rows, batch.take(pa.array(positions[start:stop] - passed)), group)
-            passed += batch.num_rows
-            if passed > positions[-1]:
-                break
+        for batch in rows_at(self._batches(group, self._columns.read, use_threads=True), positions):
+            self._add(rows, batch, group)
         return self._block(rows, group.first + positions, group)
 
 
-_ALL_READ_BYTES = 2**25  # of all column chunks at a time: chunks need not fit into memory
-
-
-def _row_groups(counts: Sequence[Sequence[tuple[int, int]]]) -> list[Group]:
-    """The row groups that have rows; ``counts`` are numbers and rows of those of each file."""
+def _row_groups(tables: Sequence[TableFile]) -> list[Group]:
+    """The row groups that have rows."""
     groups, first = [], 0
-    for file, parts in enumerate(counts):
+    for file, table in enumerate(tables):
         in_file = 0
-        for number, n_rows in parts:
+        for number, n_rows in table.groups:
             if n_rows:
                 groups.append(Group(file, number, in_file, first + in_file, n_rows))
             in_file += n_rows

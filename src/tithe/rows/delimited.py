@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from itertools import accumulate
+from itertools import accumulate, islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,7 +18,7 @@ from tithe.rows.blocks import BlockBuilder, TableSource, fault, row_of
 from tithe.rows.columns import Columns, ColumnSelection, common_fields, resolve_columns
 from tithe.rows.learn import SAMPLE_ROWS as SCHEMA_ROWS
 from tithe.rows.leaves import SAMPLE_ROWS, Task, nonempty_sample, text_bytes
-from tithe.rows.paths import DataFile, identity_of, map_files, no_rows, partition_values
+from tithe.rows.paths import DataFile, identity_of, map_files, no_rows, partition_values, with_constants
 from tithe.rows.stores import Limits
 from tithe.rows.text import (
     GAPS,
@@ -75,15 +75,11 @@ def parse_column(texts: Any, type_: pa.DataType) -> Any:
     return pc.if_else(fits, trimmed, pa.scalar(None, pa.string())).cast(type_)
 
 
-def learn_types(columns: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
-    """The types of some columns of text: whole numbers, numbers, Booleans, or text.
+def learn_type(texts: Any) -> pa.DataType:
+    """The type of a column of text: whole numbers, numbers, Booleans, or text.
 
     It is the first type that all values parse to, gaps aside, or else the first that 95 % parse to.
     """
-    return {name: _learn_type(columns[name]) for name in names if name in columns}
-
-
-def _learn_type(texts: Any) -> pa.DataType:
     trimmed = pc.utf8_trim(texts, " \t")
     values = pc.filter(trimmed, pc.invert(pc.is_in(trimmed, value_set=_GAPS, skip_nulls=True))).drop_null()
     if not len(values):
@@ -167,7 +163,7 @@ def csv_rows(dialects: Mapping[str, Dialect], probes: Sequence[Probe], choice: C
     columns = {
         name: with_decimal_points(pa.table({name: column}), with_commas)[name] for name, column in columns.items()
     }
-    types = learn_types(columns, [name for name in choice.special if name != choice.row_id])
+    types = {name: learn_type(columns[name]) for name in choice.special if name != choice.row_id and name in columns}
     if choice.weight is not None and types.get(choice.weight) == pa.int64():
         types[choice.weight] = pa.float64()  # what is a whole number here may have a fraction elsewhere
     schemas = {}
@@ -227,11 +223,7 @@ class CsvRows:
             is_sound[list(marked)] = False
             table, good = table.filter(pa.array(is_sound)), good[is_sound]
         self._check(faults, ids, locate)
-        columns = [
-            pa.repeat(dialect.constants[name], len(good)) if name in dialect.constants else table.column(name)
-            for name in only
-        ]
-        return pa.table(columns, names=list(only)), ids[good]
+        return with_constants(table, only, dialect.constants), ids[good]
 
     def _check(self, faults: Mapping[int, str], ids: Array, locate: Callable[[int], str]) -> None:
         """Refuse the first bad row, unless such rows are skipped."""
@@ -302,11 +294,12 @@ class CsvRows:
 
 
 class Leaf(NamedTuple):
-    """Rows of a file, and how many rows the files before it have."""
+    """Rows of a file, and how many rows the files before it have. Their text may be left to be read where it is."""
 
     file: TextFile
     before: int
     rows: TextSpan
+    n_bytes: int
 
     @property
     def ids(self) -> Array:
@@ -316,13 +309,6 @@ class Leaf(NamedTuple):
     def locate(self, row_id: int) -> str:
         """The file and row number of the row with an id, for messages."""
         return row_of(self.file.path, row_id - self.before)
-
-
-class Place(NamedTuple):
-    """A leaf whose text is read where it begins, and the number of its bytes."""
-
-    leaf: Leaf
-    n_bytes: int
 
 
 class Piece(NamedTuple):
@@ -342,13 +328,6 @@ class DelimitedSource(TableSource):
     called. The number of many rows is known only at the end. For clusters, `n_leaves` reads all files once to find
     where leaves begin; workers then read and parse them. Files that are compressed cannot be read from the middle, so
     their leaves travel.
-
-    Parameters
-    ----------
-    files : list of DataFile
-    choice : ColumnSelection
-    layout : TextLayout
-    limits : Limits
     """
 
     def __init__(self, files: Sequence[DataFile], choice: ColumnSelection, layout: TextLayout, limits: Limits) -> None:
@@ -374,17 +353,13 @@ class DelimitedSource(TableSource):
         self._set_columns(self._rows.columns, files)
         self.n_bytes = sum(file.size for file in files)
         self.identity = identity_of("csv", files, {**self._rows.columns.about, **asdict(layout)}, None)
-        self._places: dict[int, list[Place]] = {}  # of the leaves, by their size
+        self._places: dict[int, list[Leaf]] = {}  # the leaves without their text, by their size
 
     # -- leaves ----------------------------------------------------------------------------------
 
     def _loaders(self, first: int, leaf_rows: int) -> Iterator[Task]:
-        if leaf_rows in self._places:
-            yield from (partial(self._load_there, place) for place in self._places[leaf_rows][first:])
-            return
-        for number, leaf in enumerate(self._cut(leaf_rows)):
-            if number >= first:
-                yield partial(self._load, leaf)
+        leaves: Iterable[Leaf] = self._places.get(leaf_rows) or self._cut(leaf_rows)
+        return (partial(self._load, leaf) for leaf in islice(leaves, first, None))
 
     def n_leaves(self, leaf_rows: int | None = None) -> int | None:
         """The number of leaves, for which all files are read once; None if any of them is compressed."""
@@ -393,31 +368,25 @@ class DelimitedSource(TableSource):
         size = self.leaf_rows if leaf_rows is None else leaf_rows
         if size not in self._places:
             in_files = map_files(partial(self._places_in, n_rows=size), self._texts)
-            before = accumulate((sum(place.leaf.rows.n_rows for place in places) for places in in_files), initial=0)
+            before = accumulate((sum(leaf.rows.n_rows for leaf in leaves) for leaves in in_files), initial=0)
             self._places = {
-                size: [
-                    place._replace(leaf=place.leaf._replace(before=n))
-                    for places, n in zip(in_files, before, strict=False)
-                    for place in places
-                ]
+                size: [leaf._replace(before=n) for leaves, n in zip(in_files, before, strict=False) for leaf in leaves]
             }
         if not self._places[size]:
             raise no_rows(self._files)
         return len(self._places[size])
 
-    def _places_in(self, file: TextFile, n_rows: int) -> list[Place]:
+    def _places_in(self, file: TextFile, n_rows: int) -> list[Leaf]:
         spans = self._cut_file(file, n_rows)
-        return [Place(Leaf(file, 0, span._replace(data=b"")), len(span.data)) for span in spans]
-
-    def _load_there(self, place: Place) -> Block:
-        leaf = place.leaf
-        with leaf.file.open() as stream:
-            stream.seek(leaf.rows.start)
-            data = stream.read(place.n_bytes)
-        return self._load(leaf._replace(rows=leaf.rows._replace(data=data)))
+        return [Leaf(file, 0, span._replace(data=b""), len(span.data)) for span in spans]
 
     def _load(self, leaf: Leaf) -> Block:
-        return self._rows.load(leaf.rows, self._dialects[leaf.file.path], leaf.ids, leaf.locate)
+        span = leaf.rows
+        if not span.data:
+            with leaf.file.open() as stream:
+                stream.seek(span.start)
+                span = span._replace(data=stream.read(leaf.n_bytes))
+        return self._rows.load(span, self._dialects[leaf.file.path], leaf.ids, leaf.locate)
 
     def count(self) -> int:
         """The number of rows, bad ones included; all files are read."""
@@ -429,7 +398,7 @@ class DelimitedSource(TableSource):
         for file in self._texts:
             in_file = 0
             for span in self._cut_file(file, n_rows):
-                yield Leaf(file, before, span)
+                yield Leaf(file, before, span, len(span.data))
                 in_file = span.first + span.n_rows
             before += in_file
         if not before:
@@ -536,7 +505,7 @@ class DelimitedSource(TableSource):
             if number % step == 0:
                 leaves.append(leaf)
             while len(leaves) > _MAX_PROBES or (
-                len(leaves) > 1 and sum(len(leaf.rows.data) for leaf in leaves) > _THINNED_BYTES
+                len(leaves) > 1 and sum(leaf.n_bytes for leaf in leaves) > _THINNED_BYTES
             ):
                 leaves, step = leaves[::2], 2 * step
         return leaves

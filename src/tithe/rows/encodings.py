@@ -96,6 +96,17 @@ class DenseEncoding(ColumnEncoding):
     fill: Annotated[float | None, Optional(Number())]
     marked: bool
 
+    @property
+    def width(self) -> int:
+        return 1 + self.marked
+
+    def names(self, column: str) -> list[str]:
+        return [column, f"{column} missing"][: self.width]
+
+    def accepts(self, type_: pa.DataType) -> bool:
+        inner = value_type(type_)
+        return is_number(inner) or is_text(inner) or pa.types.is_boolean(inner) or pa.types.is_null(inner)
+
     @abstractmethod
     def columns(self, values: Any, na: Sequence[str], *, trusted: bool = False) -> list[Array]:
         """The features before scaling, each (n,). ``trusted``: no value is NaN or infinite, if there is no null."""
@@ -139,19 +150,8 @@ class NumberEncoding(DenseEncoding):
     kind: ClassVar[str] = "number"
 
     @property
-    def width(self) -> int:
-        return 1 + self.marked
-
-    def names(self, column: str) -> list[str]:
-        return [column, f"{column} missing"][: self.width]
-
-    @property
     def scaling(self) -> list[tuple[float, float]]:
         return [(self.center, self.spread), (0.0, 1.0)][: self.width]
-
-    def accepts(self, type_: pa.DataType) -> bool:
-        inner = value_type(type_)
-        return is_number(inner) or is_text(inner) or pa.types.is_boolean(inner) or pa.types.is_null(inner)
 
     def columns(self, values: Any, na: Sequence[str], *, trusted: bool = False) -> list[Array]:
         if trusted and not self.marked and not na and is_number(values.type) and not values.null_count:
@@ -173,17 +173,6 @@ class BooleanEncoding(DenseEncoding):
     """1 for true and 0 for false, and a feature that marks gaps."""
 
     kind: ClassVar[str] = "boolean"
-
-    @property
-    def width(self) -> int:
-        return 1 + self.marked
-
-    def names(self, column: str) -> list[str]:
-        return [column, f"{column} missing"][: self.width]
-
-    def accepts(self, type_: pa.DataType) -> bool:
-        inner = value_type(type_)
-        return is_number(inner) or is_text(inner) or pa.types.is_boolean(inner) or pa.types.is_null(inner)
 
     def columns(self, values: Any, na: Sequence[str], *, trusted: bool = False) -> list[Array]:
         filled, gaps = self._filled(truths_of(values, na))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -18,7 +18,7 @@ from tithe.rows.dask_collections import DaskSource, is_dask_collection, open_col
 from tithe.rows.datasets import dataset_source, parquet_source
 from tithe.rows.delimited import DelimitedSource
 from tithe.rows.frames import FrameSource, Query, QuerySource, is_query
-from tithe.rows.learn import learn_from_all_rows
+from tithe.rows.learn import learn_from_all_rows, sums_in_threads, value_counts
 from tithe.rows.libsvm import LibsvmSource
 from tithe.rows.npy import NumpySource
 from tithe.rows.paths import DataFile, find_files
@@ -220,7 +220,8 @@ def _source_of_files(
         raise ValueError(f"n_features is for libsvm files; those found are {format}.")
     if layout != TextLayout() and format != "csv":
         raise ValueError(f"delimiter and header are for CSV files; those found are {format}.")
-    if format not in ("parquet", "csv") and _for_tables(choice):
+    of_tables = choice.schema or choice.row_id or choice.exclude or choice.na or choice.scale == "robust"
+    if format not in ("parquet", "csv") and of_tables:
         raise ValueError(
             f"exclude, na, scale, schema and row_id are for tables (Parquet, CSV, frames); these are {format}."
         )
@@ -231,11 +232,6 @@ def _source_of_files(
     if format == "libsvm":
         return LibsvmSource(files, choice, n_features, limits)
     return NumpySource(files, choice, format, limits)
-
-
-def _for_tables(choice: ColumnSelection) -> bool:
-    """Whether options were given that only tables have."""
-    return bool(choice.schema or choice.row_id or choice.exclude or choice.na or choice.scale == "robust")
 
 
 def _learned_from_all_rows(
@@ -250,17 +246,17 @@ def _learned_from_all_rows(
     if choice.schema is not None or not source.is_sampled:
         return source
     tasks = (partial(_rows_of, task) for task in source.tasks())
-
-    def batches_of(names: list[str]) -> Iterator[Any]:
-        return (batch for _, batch in source.numbered_batches(names))
-
     try:
-        schema = learn_from_all_rows(source.schema, choice.options, source.uncertain, tasks, batches_of)
+        schema = learn_from_all_rows(
+            source.schema,
+            choice.options,
+            source.uncertain,
+            partial(sums_in_threads, tasks),
+            lambda names, na: (value_counts(batch, names, na) for _, batch in source.numbered_batches(list(names))),
+        )
     except (pa.ArrowException, UnicodeDecodeError) as error:
         raise FileFormatError(f"A column of categories holds what is no text: {error}") from error
-    if schema is source.schema:
-        return source
-    return open_source(choice.with_schema(schema))
+    return source if schema is source.schema else open_source(choice.with_schema(schema))
 
 
 def _rows_of(task: Callable[[], Block]) -> Any:

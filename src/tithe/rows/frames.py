@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from tithe.core.data import Array, Block
 from tithe.core.errors import FileFormatError, NoRowsError
-from tithe.rows.blocks import BatchCutter, BlockBuilder, TableSource, block_of_batches, row_of
+from tithe.rows.blocks import BatchCutter, BlockBuilder, TableSource, block_of_batches, row_of, rows_at
 from tithe.rows.columns import ColumnSelection, common_fields, resolve_columns
 from tithe.rows.learn import SAMPLE_ROWS as SCHEMA_ROWS
 from tithe.rows.learn import scaled_features, spread_rows
@@ -27,13 +27,7 @@ NAME = "the frame"
 
 
 class FrameSource(TableSource):
-    """Rows of a pandas or polars frame, or of an Arrow table.
-
-    Parameters
-    ----------
-    frame : frame or table
-    choice : ColumnSelection
-    """
+    """Rows of a pandas or polars frame, or of an Arrow table."""
 
     def __init__(self, frame: Any, choice: ColumnSelection) -> None:
         self._table = frame_table(frame)
@@ -51,11 +45,7 @@ class FrameSource(TableSource):
 
     @cached_property
     def identity(self) -> str:
-        buffer = pa.BufferOutputStream()
-        with pa.ipc.new_stream(buffer, self._table.schema) as writer:
-            writer.write_table(self._table.combine_chunks())
-        values = hashlib.sha256(buffer.getvalue()).hexdigest()
-        return identity_of("frame", [], {**self._columns.about, "values": values}, self.n_rows)
+        return identity_of("frame", [], {**self._columns.about, "values": _table_hash(self._table)}, self.n_rows)
 
     def n_leaves(self, leaf_rows: int | None = None) -> int:
         return len(range(0, self._table.num_rows, self.leaf_rows if leaf_rows is None else leaf_rows))
@@ -125,13 +115,7 @@ class _Survey(NamedTuple):
 
 
 class Query:
-    """A query that can be run again.
-
-    Parameters
-    ----------
-    native : object
-        A relation of DuckDB, a lazy frame of polars, a table or scan of Iceberg, or an Arrow dataset with a filter.
-    """
+    """A query that can be run again: see `is_query`; or an Arrow dataset with a filter."""
 
     def __init__(self, native: Any) -> None:
         self._native = native
@@ -192,13 +176,7 @@ class Query:
 
 
 class QuerySource(TableSource):
-    """Rows of a query, which is run for every pass. It must give the same rows in the same order each time.
-
-    Parameters
-    ----------
-    query : Query
-    choice : ColumnSelection
-    """
+    """Rows of a query, which is run for every pass. It must give the same rows in the same order each time."""
 
     def __init__(self, query: Query, choice: ColumnSelection) -> None:
         self._query = query
@@ -243,11 +221,8 @@ class QuerySource(TableSource):
         n_rows = self.n_rows or 0
         size = min(n_rows, SAMPLE_ROWS if size is None else size)
         wanted = np.sort(rng.choice(n_rows, size, replace=False, shuffle=False))
-        batches = []
-        for ids, batch in self.numbered_batches(self._columns.read):
-            start, stop = np.searchsorted(wanted, (ids[0], ids[-1] + 1)) if len(ids) else (0, 0)
-            if start < stop:
-                batches.append(batch.take(pa.array(wanted[start:stop] - ids[0])))
+        all_rows = (batch for _, batch in self.numbered_batches(self._columns.read))
+        batches = list(rows_at(all_rows, wanted))
         return block_of_batches(self._columns, batches, wanted, self._query.name)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -75,7 +75,7 @@ _FLOAT32_TYPES = (pa.float16(), pa.float32(), pa.bool_(), pa.int8(), pa.int16(),
 
 
 def learn_schema(
-    batches: Iterable[Any],
+    table: pa.Table,
     options: TableOptions | None = None,
     *,
     target: str | None = None,
@@ -86,8 +86,8 @@ def learn_schema(
 
     Parameters
     ----------
-    batches : iterable of pyarrow.RecordBatch, or pyarrow.Table
-        Rows from all over the table, in order. Of more than 65,536 rows that many are used: 64 runs of neighbours.
+    table : pyarrow.Table
+        Rows from all over, in order. Of more than 65,536 rows that many are used: 64 runs of neighbours.
     options : TableOptions, optional
     target, weight, row_id : str, optional
         Columns that are no features.
@@ -107,7 +107,11 @@ def learn_schema(
     [[20.0, 0.0, 0.0, 1.0], [50.0, 0.0, 0.0, 0.0]]
     """
     options = TableOptions() if options is None else options
-    table = _sampled(batches)
+    if not table.num_rows:
+        raise NoRowsError("There are no rows to learn a schema from.")
+    if table.num_rows > SAMPLE_ROWS:
+        table = pa.concat_tables([table.slice(a, b - a) for a, b in spread_rows(table.num_rows)])
+    table = table.unify_dictionaries()
     special = [name for name in (target, weight, row_id) if name is not None]
     names = _names(table.schema.names, options, special)
     learner = _Learner(options, explicit=options.columns is not None)
@@ -142,35 +146,11 @@ def spread_rows(n_rows: int) -> list[tuple[int, int]]:
     return [(first, first + size) for first in firsts]
 
 
-def _sampled(batches: Iterable[Any]) -> Any:
-    table = batches if isinstance(batches, pa.Table) else _joined(list(batches))
-    if not table.num_rows:
-        raise NoRowsError("There are no rows to learn a schema from.")
-    if table.num_rows > SAMPLE_ROWS:
-        table = pa.concat_tables([table.slice(a, b - a) for a, b in spread_rows(table.num_rows)])
-    return table.unify_dictionaries()
-
-
-def _joined(batches: Sequence[Any]) -> Any:
-    if not batches:
-        raise NoRowsError("There are no rows to learn a schema from.")
-    return pa.Table.from_batches(batches)
-
-
 def _names(present: Sequence[str], options: TableOptions, special: Sequence[str]) -> list[str]:
-    """The columns that may become features, in order. All that were named must be there, once."""
-    for name in (*(options.columns or ()), *options.exclude, *special):
-        if name not in present:
-            shown = ", ".join(present[:30]) + ", ..." * (len(present) > 30)
-            raise ValueError(f"There is no column {name!r}. The columns are {shown}.")
-    twice = (
-        next((name for name in present if present.count(name) > 1), None) if len(set(present)) < len(present) else None
-    )
+    """The columns that may become features, in order."""
+    twice = next((name for name, times in Counter(present).items() if times > 1), None)
     if twice is not None:
         raise ValueError(f"{present.count(twice)} columns are named {twice!r}. Rename them.")
-    both = [name for name in special if name in (options.columns or ()) or special.count(name) > 1]
-    if both:
-        raise ValueError(f"Column {both[0]!r} is asked for twice: among columns, target, weight and row id.")
     if options.columns is not None:
         return list(options.columns)
     return [name for name in present if name not in (*options.exclude, *special)]
@@ -216,8 +196,7 @@ class _Learner:
     # -- numbers, truth and dates ----------------------------------------------------------------
 
     def _number(self, name: str, numbers: Array) -> Column:
-        present = np.sort(numbers[np.isfinite(numbers)])
-        n_gaps, n_distinct = len(numbers) - len(present), _n_distinct(present)
+        present, n_gaps, n_distinct = _present(numbers)
         column = partial(Column, name=name, n_gaps=n_gaps, n_distinct=n_distinct)
         if not len(present):
             return self._all_gaps(name, n_gaps)
@@ -233,8 +212,7 @@ class _Learner:
         return column(what="number", encoding=encoding)
 
     def _truth(self, name: str, truths: Array) -> Column:
-        present = np.sort(truths[np.isfinite(truths)])
-        n_gaps, n_distinct = len(truths) - len(present), _n_distinct(present)
+        present, n_gaps, n_distinct = _present(truths)
         column = partial(Column, name=name, n_gaps=n_gaps, n_distinct=n_distinct)
         if n_distinct == 1 and not n_gaps and not self.explicit:
             return column(what="constant")
@@ -242,8 +220,7 @@ class _Learner:
         return column(what="boolean", encoding=encoding)
 
     def _date(self, name: str, days: Array) -> Column:
-        present = np.sort(days[np.isfinite(days)])
-        n_gaps, n_distinct = len(days) - len(present), _n_distinct(present)
+        present, n_gaps, n_distinct = _present(days)
         column = partial(Column, name=name, n_gaps=n_gaps, n_distinct=n_distinct)
         if self.options.dates == "error":
             raise ValueError(f"Column {name!r} holds dates. Say what to do with them: dates='parts', dates='drop'.")
@@ -303,7 +280,7 @@ class _Learner:
                 (parsed_numbers(distinct), self._number, numbers_of),
                 (parsed_days(distinct), self._date, days_of),
             ):
-                if _parsed_share(parsed, times) >= _PARSED_SHARE:
+                if times[np.isfinite(parsed)].sum() >= _PARSED_SHARE * times.sum():
                     return with_odd_values(learn(name, read(values, self.options.na)), distinct, times, parsed)
         if len(counts) == 1 and not n_gaps and not self.explicit:
             return column(what="constant")
@@ -323,6 +300,14 @@ class _Learner:
             words = WordsEncoding(n_hashes=self.options.n_hashes, bad=self.options.impute == "none")
             return column(what="text", encoding=words)
         return column(what="category", encoding=self.category(counts, n_gaps))
+
+    def of_all_rows(self, column: Column, counts: dict[str, int]) -> Column:
+        """A category, or a column constant in the sample, by the counts of its values in all rows."""
+        if column.is_constant and len(counts) > 1:
+            return self.counted(column.name, counts)
+        if column.encoding is None or not counts:
+            return column
+        return replace(column, encoding=self.category(counts, column.n_gaps), n_distinct=len(counts))
 
     def counted(self, name: str, counts: dict[str, int]) -> Column:
         """A column of which the counts of its values are known, one of them by far the most frequent."""
@@ -350,21 +335,6 @@ class _Learner:
         return CategoryEncoding(values=tuple(sorted(kept)), other=len(kept) < len(counts), gaps=gaps)
 
 
-def with_counts(schema: TableSchema, options: TableOptions, counts: Mapping[str, dict[str, int]]) -> TableSchema:
-    """The schema with categories, and columns constant in the sample, whose values were counted in all rows."""
-    learner = _Learner(options, explicit=True)
-    columns = []
-    for column in schema.columns:
-        of_values = counts.get(column.name, {})
-        if column.is_constant and len(of_values) > 1:
-            column = learner.counted(column.name, of_values)
-        elif column.encoding is not None and of_values:
-            encoding = learner.category(of_values, column.n_gaps)
-            column = replace(column, encoding=encoding, n_distinct=len(of_values))
-        columns.append(column)
-    return replace(schema, columns=tuple(columns))
-
-
 def text_counts(codes: Array, texts: Sequence[str]) -> dict[str, int]:
     """How often each text occurs, in ascending order of the texts."""
     times = np.bincount(codes[codes >= 0], minlength=len(texts))
@@ -373,10 +343,6 @@ def text_counts(codes: Array, texts: Sequence[str]) -> dict[str, int]:
         if n:
             counts[text] = counts.get(text, 0) + n
     return dict(sorted(counts.items()))
-
-
-def _parsed_share(parsed: Array, times: Array) -> float:
-    return float(times[np.isfinite(parsed)].sum() / times.sum())
 
 
 def _is_index(name: str, numbers: Array, n_distinct: int) -> bool:
@@ -401,8 +367,11 @@ def _counts_up(numbers: Array, n_distinct: int) -> bool:
     return bool(steps[0] > 0 and times.max() >= _STEP_SHARE * (len(numbers) - 1))
 
 
-def _n_distinct(ascending: Array) -> int:
-    return int(np.count_nonzero(np.diff(ascending))) + 1 if len(ascending) else 0
+def _present(numbers: Array) -> tuple[Array, int, int]:
+    """The finite numbers, ascending, the number of gaps and that of different numbers."""
+    present = np.sort(numbers[np.isfinite(numbers)])
+    n_distinct = int(np.count_nonzero(np.diff(present))) + 1 if len(present) else 0
+    return present, len(numbers) - len(present), n_distinct
 
 
 def _mean_and_deviation(numbers: Array) -> tuple[float, float]:
@@ -420,94 +389,67 @@ _MAX_ERROR = 0.02  # of a standard deviation that is taken from the sample
 _MAX_VALUES = 100_000  # of a category that are counted; with more, those of the sample are kept
 
 Sums = tuple[int, Array, Array]  # rows, and the sums of their features and of the squares
+ValueCounts = dict[str, dict[str, int]]  # how often each value of some columns stands there
 
 
 def learn_from_all_rows(
     schema: TableSchema,
     options: TableOptions,
     uncertain: Array,
-    tasks: Iterable[Callable[[], Any]],
-    batches_of: Callable[[list[str]], Iterable[Any]],
+    sums_of: Callable[[Array], Iterable[Sums]],
+    counts_of: Callable[[Collection[str], Sequence[str]], Iterable[ValueCounts]],
 ) -> TableSchema:
-    """The schema with what a sample cannot tell.
+    """The schema, learned from a sample, with what a sample cannot tell.
 
     Parameters
     ----------
     schema : TableSchema
-        Learned from a sample.
     options : TableOptions
     uncertain : array of int
-        Features whose spread is measured in one pass over all rows: the ``tasks``, each of which makes some of them.
-    batches_of : callable
-        Gives all rows of some columns, as Arrow batches: values of categories are counted in them.
+        Features whose spread is measured.
+    sums_of : callable
+        The sums of some features over parts of all rows, in order: see `feature_sums`.
+    counts_of : callable
+        The counts of the values of some columns in parts of all rows, by columns and gaps: see `value_counts`. A column
+        with too many values leaves the collection of columns.
     """
     if len(uncertain):
-        schema = with_exact_scales(schema, uncertain, tasks)
-    names = counted_columns(schema)
-    return with_all_values(schema, options, batches_of(names)) if names else schema
+        schema = _rescaled(schema, uncertain, sums_of(uncertain))
+    counts: dict[str, Counter[str]] = {column.name: Counter() for column in schema.columns if _is_counted(column)}
+    if not counts:
+        return schema
+    for part in counts_of(counts.keys(), schema.na):
+        for name in counts.keys() & part.keys():
+            counts[name].update(part[name])
+            if len(counts[name]) > _MAX_VALUES:
+                del counts[name]
+    learner = _Learner(options, explicit=True)
+    columns = (
+        learner.of_all_rows(column, dict(sorted(counts.get(column.name, {}).items()))) for column in schema.columns
+    )
+    return replace(schema, columns=tuple(columns))
 
 
-def counted_columns(schema: TableSchema) -> list[str]:
-    """The categories with a feature for each value, and the columns that are constant in the sample."""
-    return [
-        column.name
-        for column in schema.columns
-        if column.is_constant or (isinstance(column.encoding, CategoryEncoding) and not column.encoding.n_hashes)
-    ]
+def _is_counted(column: Column) -> bool:
+    """Whether it is a category with a feature for each value, or constant in the sample."""
+    return column.is_constant or (isinstance(column.encoding, CategoryEncoding) and not column.encoding.n_hashes)
 
 
-def with_all_values(schema: TableSchema, options: TableOptions, batches: Iterable[Any]) -> TableSchema:
-    """The schema with the values that its categories have in all rows. A column that is not constant becomes a feature.
-
-    Parameters
-    ----------
-    schema : TableSchema
-    options : TableOptions
-    batches : iterable of pyarrow.RecordBatch
-        All rows, with the columns of `counted_columns`.
-    """
-    counts = ValueCounts(schema)
-    for batch in batches:
-        counts.add(value_counts(batch, counts.names, schema.na))
-    return counts.applied(schema, options)
-
-
-def value_counts(batch: Any, names: Iterable[str], na: Sequence[str]) -> dict[str, dict[str, int]]:
+def value_counts(batch: Any, names: Iterable[str], na: Sequence[str]) -> ValueCounts:
     """How often each value of some columns stands in some rows."""
     return {name: text_counts(*coded_texts(one_array(batch.column(name)), na)) for name in names}
-
-
-class ValueCounts:
-    """The values of categories, and how often each stands in all rows. Columns of too many are left out."""
-
-    def __init__(self, schema: TableSchema) -> None:
-        self._counts: dict[str, Counter[str]] = {name: Counter() for name in counted_columns(schema)}
-
-    @property
-    def names(self) -> list[str]:
-        """The columns that are counted."""
-        return list(self._counts)
-
-    def add(self, part: Mapping[str, Mapping[str, int]]) -> None:
-        """Add the counts of some rows."""
-        for name in set(part) & set(self._counts):
-            self._counts[name].update(part[name])
-            if len(self._counts[name]) > _MAX_VALUES:
-                del self._counts[name]
-
-    def applied(self, schema: TableSchema, options: TableOptions) -> TableSchema:
-        """The schema with these values; those of the sample are kept where there are too many."""
-        return with_counts(schema, options, {name: dict(sorted(v.items())) for name, v in self._counts.items()})
 
 
 def scaled_features(schema: TableSchema) -> Array:
     """The features that are centred and divided by their spread: indices."""
     columns = zip(schema.first_features, schema.used, strict=True)
-    return np.array([first for first, column in columns if _is_scaled(column.encoding)], np.int64)
-
-
-def _is_scaled(encoding: Any) -> bool:
-    return isinstance(encoding, (NumberEncoding, DateEncoding)) and (encoding.center, encoding.spread) != (0.0, 1.0)
+    scaled = [
+        first
+        for first, column in columns
+        if isinstance(column.encoding, (NumberEncoding, DateEncoding))
+        and (column.encoding.center, column.encoding.spread) != (0.0, 1.0)
+    ]
+    return np.array(scaled, np.int64)
 
 
 def uncertain_features(schema: TableSchema, sample: Any) -> Array:
@@ -530,20 +472,8 @@ def uncertain_features(schema: TableSchema, sample: Any) -> Array:
     return uncertain
 
 
-def with_exact_scales(schema: TableSchema, features: Array, tasks: Iterable[Callable[[], Any]]) -> TableSchema:
-    """The schema with means and standard deviations of some features over all rows, gaps filled.
-
-    Parameters
-    ----------
-    features : array of int
-    tasks : iterable of callables
-        Each returns some rows of X, as the schema makes them. Their sums are added up in order.
-    """
-    return with_sums(schema, features, _in_threads(tasks, features))
-
-
-def _in_threads(tasks: Iterable[Callable[[], Any]], features: Array) -> Iterator[Sums]:
-    """The sums of the rows that tasks give, in order."""
+def sums_in_threads(tasks: Iterable[Callable[[], Any]], features: Array) -> Iterator[Sums]:
+    """The sums of features over the rows of X that each task makes, in order."""
 
     def sums(task: Callable[[], Any]) -> Sums:
         return feature_sums(task(), features)
@@ -566,42 +496,32 @@ def feature_sums(X: Any, features: Array) -> Sums:
         return len(rows), rows.sum(axis=0), np.square(rows).sum(axis=0)
 
 
-def with_sums(schema: TableSchema, features: Array, sums: Iterable[Sums]) -> TableSchema:
-    """The schema with means and standard deviations by these sums of parts of the rows, added up in order."""
-    total = no_sums(features)
-    for part in sums:
-        total = added(total, part)
-    n_rows, first, second = total
+def total_sums(parts: Iterable[Sums], features: Array) -> Sums:
+    """The sums of all parts, added up in order."""
+    n_rows, sums, squares = 0, np.zeros(len(features)), np.zeros(len(features))
+    for n_more, more, more_squares in parts:
+        n_rows, sums, squares = n_rows + n_more, sums + more, squares + more_squares
+    return n_rows, sums, squares
+
+
+def _rescaled(schema: TableSchema, features: Array, parts: Iterable[Sums]) -> TableSchema:
+    """The schema with means and standard deviations of features by their sums over all rows, gaps filled."""
+    n_rows, sums, squares = total_sums(parts, features)
     if n_rows == 0:
         return schema
-    mean = first / n_rows
+    means = sums / n_rows
     with np.errstate(over="ignore", invalid="ignore"):
-        deviation = np.sqrt(np.maximum(second / n_rows - mean * mean, 0.0))
-    known = np.isfinite(mean) & np.isfinite(deviation) & (deviation > 0.0)
-    return _rescaled(schema, features[known], mean[known], deviation[known])
-
-
-def _rescaled(schema: TableSchema, features: Array, mean: Array, deviation: Array) -> TableSchema:
-    """The schema in which features of this mean and standard deviation have 0 and 1 instead."""
-    change = {int(j): (float(m), float(s)) for j, m, s in zip(features, mean, deviation, strict=True)}
+        deviations = np.sqrt(np.maximum(squares / n_rows - means * means, 0.0))
+    change = dict(zip(features.tolist(), zip(means.tolist(), deviations.tolist(), strict=True), strict=True))
     columns = {column.name: column for column in schema.columns}
     for first, column in zip(schema.first_features, schema.used, strict=True):
-        if first in change:
-            old, (m, s) = column.encoding, change[first]
+        mean, deviation = change.get(first, (0.0, 0.0))
+        if np.isfinite(mean) and 0.0 < deviation < np.inf:
+            old = column.encoding
             assert isinstance(old, (NumberEncoding, DateEncoding))
-            new = replace(old, center=old.center + m * old.spread, spread=s * old.spread)
+            new = replace(old, center=old.center + mean * old.spread, spread=deviation * old.spread)
             columns[column.name] = replace(column, encoding=new)
     return replace(schema, columns=tuple(columns.values()))
-
-
-def no_sums(features: Array) -> Sums:
-    """The sums of no rows."""
-    return 0, np.zeros(len(features)), np.zeros(len(features))
-
-
-def added(total: Sums, part: Sums) -> Sums:
-    """The sums of the rows of both."""
-    return total[0] + part[0], total[1] + part[1], total[2] + part[2]
 
 
 def _features(X: Any, features: Array) -> Array:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from copy import copy
 from functools import cached_property, partial
-from threading import Lock
 from types import FunctionType
 from typing import Any, TypeVar
 
@@ -82,38 +81,24 @@ def check_any_row_good(tasks: Iterator[Task], source: Source, files: Sequence[Da
     The last loader that is called raises it, or the end of the loaders, whichever is later: loaders that were given
     out may be called at any time, by any thread.
     """
-    tally = _RowsSeen(lambda: all_bad_files(files, source.count()))
-    for task in tasks:
-        tally.n_given += 1
-        yield partial(tally.load, task)
-    tally.end()
+    n_given, has_ended = 0, False
+    n_rows: list[int] = []  # of the leaves that were loaded: a list may be appended to by any thread
 
+    def check() -> None:
+        if has_ended and len(n_rows) >= n_given > 0 and not any(n_rows):
+            raise all_bad_files(files, source.count())
 
-class _RowsSeen:
-    """Whether any leaf of those that were given out has a row; ``error`` makes what is raised if none has."""
-
-    def __init__(self, error: Callable[[], ValueError]) -> None:
-        self.n_given = 0
-        self._error = error
-        self._lock = Lock()
-        self._n_loaded, self._ended, self._has_rows = 0, False, False
-
-    def load(self, task: Task) -> Block:
+    def load(task: Task) -> Block:
         block = task()
-        with self._lock:
-            self._n_loaded += 1
-            self._has_rows |= len(block) > 0
-        self._check()
+        n_rows.append(len(block))
+        check()
         return block
 
-    def end(self) -> None:
-        with self._lock:
-            self._ended = True
-        self._check()
-
-    def _check(self) -> None:
-        if self._ended and not self._has_rows and self._n_loaded >= self.n_given > 0:
-            raise self._error()
+    for task in tasks:
+        n_given += 1
+        yield partial(load, task)
+    has_ended = True
+    check()
 
 
 def all_bad_files(files: Sequence[DataFile], n_rows: int | None) -> ValueError:

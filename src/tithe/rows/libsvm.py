@@ -15,7 +15,7 @@ from scipy import sparse
 from tithe.core.contracts import Source
 from tithe.core.data import Array, Block, concat
 from tithe.core.errors import FileFormatError
-from tithe.rows.blocks import bad_rows, fault, row_of
+from tithe.rows.blocks import good_rows, row_of
 from tithe.rows.columns import ColumnSelection, Numbered
 from tithe.rows.leaves import SAMPLE_ROWS, check_any_row_good, fair_shares, joined, nonempty_sample, usual_leaf_rows
 from tithe.rows.paths import DataFile, identity_of, no_rows
@@ -84,21 +84,7 @@ def parse(data: bytes, n_features: int, zero_based: bool) -> tuple[Any, Array]:
     from sklearn.datasets import load_svmlight_file  # drags much along that no other format needs
 
     X, y = load_svmlight_file(io.BytesIO(data), n_features=n_features, zero_based=zero_based)
-    return X, y
-
-
-def checked(X: Any, y: Array, ids: Array, choice: ColumnSelection, locate: Callable[[int], str]) -> Block:
-    """The rows as a block: what is not finite is refused or left out, apart from labels that may be missing."""
-    if X.shape[0] != len(ids):
-        raise FileFormatError(f"From {locate(int(ids[0]))} on there are {X.shape[0]} rows instead of {len(ids)}.")
-    wrong = bad_rows(X, None if choice.keeps_gaps else np.isnan(y), None, bool(np.isfinite(X.data).all()))
-    block = Block(X=X, y=y, indices=ids)
-    if wrong is None:
-        return block
-    if choice.bad_rows == "skip":
-        return block.take(np.flatnonzero(~wrong))
-    row = int(np.argmax(wrong))
-    raise fault(locate(int(ids[row])), "a value or the label is not finite")
+    return sparse.csr_matrix(X), y
 
 
 def refuse_names(choice: ColumnSelection) -> None:
@@ -112,14 +98,6 @@ class LibsvmSource(Source):
     """Rows of libsvm (svmlight) files: CSR, float64, the label as y.
 
     A first pass counts rows and columns. Column numbers start at 1, or at 0 if any file uses 0.
-
-    Parameters
-    ----------
-    files : list of DataFile
-    choice : ColumnSelection
-    n_features : int, optional
-        If there are more columns than these files use.
-    limits : Limits
     """
 
     def __init__(
@@ -127,7 +105,7 @@ class LibsvmSource(Source):
     ) -> None:
         refuse_names(choice)
         self._limits = limits
-        self._max_column = max_column_number(n_features, limits)
+        self._max_column = _MAX_COLUMN if n_features is not None else min(_MAX_COLUMN, limits.columns or LIBSVM_COLUMNS)
         self._files = list(files)
         self._choice = choice
         self._units: list[Unit] = []
@@ -234,7 +212,7 @@ def read_block(
         X, y = parse(data, n_features, zero_based)
     except (ValueError, OverflowError) as error:
         rows = [line for line in data.split(b"\n") if line.partition(b"#")[0].strip()]
-        faults = [_fault(row, n_features, zero_based) for row in rows]
+        faults = _faults(rows, n_features, zero_based)
         sound = [at for at, reason in enumerate(faults) if reason is None]
         if len(rows) != len(ids) or len(sound) == len(ids):
             raise FileFormatError(f"From {locate(int(ids[0]))} on rows cannot be parsed: {error}") from error
@@ -243,33 +221,31 @@ def read_block(
             raise FileFormatError(f"{locate(int(ids[at]))} cannot be parsed: {faults[at]}") from error
         ids = ids[sound]
         X, y = parse(b"\n".join([rows[at] for at in sound]), n_features, zero_based)
-    return checked(sparse.csr_matrix(X), y, ids, choice, locate)
+    if X.shape[0] != len(ids):
+        raise FileFormatError(f"From {locate(int(ids[0]))} on there are {X.shape[0]} rows instead of {len(ids)}.")
+    return good_rows(
+        X,
+        y,
+        None,
+        ids,
+        locate=locate,
+        name_of=lambda feature: str(feature + (not zero_based)),
+        choice=choice,
+        finite=bool(np.isfinite(X.data).all()),
+        missing_y=None if choice.keeps_gaps else np.isnan(y),
+    )
 
 
-def _fault(row: bytes, n_features: int, zero_based: bool) -> str | None:
-    """Why scikit-learn does not parse a row; None if it does."""
-    label, *entries = row.partition(b"#")[0].split()
-    last = first = 0 if zero_based else 1
-    if b"\0" in row:
-        return "it has a zero byte"
+def _faults(rows: list[bytes], n_features: int, zero_based: bool) -> list[str | None]:
+    """For each row, why scikit-learn does not parse it; None if it does."""
     try:
-        float(label)
-        for at, entry in enumerate(entries):
-            column, value = entry.split(b":", 1)
-            if at == 0 and column.startswith(b"qid"):
-                continue
-            if int(column) < last:
-                return "its column numbers do not ascend"
-            last = int(column) + 1
-            float(value)
-    except ValueError as error:
-        return str(error)
-    return f"it has the column number {last - 1}" if last - first > n_features else None
-
-
-def max_column_number(n_features: int | None, limits: Limits) -> int:
-    """The largest column number that is read: one that was asked for, or a limit."""
-    return _MAX_COLUMN if n_features is not None else min(_MAX_COLUMN, limits.columns or LIBSVM_COLUMNS)
+        parse(b"\n".join(rows), n_features, zero_based)
+        return [None] * len(rows)
+    except (ValueError, OverflowError) as error:
+        if len(rows) == 1:
+            return [str(error)]
+    middle = len(rows) // 2
+    return [*_faults(rows[:middle], n_features, zero_based), *_faults(rows[middle:], n_features, zero_based)]
 
 
 def _labels(words: set[bytes], bad: str, file: str) -> Iterator[float]:

@@ -13,8 +13,7 @@ from tithe.core.contracts import Source
 from tithe.core.data import Array, Block
 from tithe.core.errors import FileFormatError
 from tithe.core.parts import column_sums
-from tithe.rows.arrays import plain_weights
-from tithe.rows.blocks import bad_rows, fault, row_of
+from tithe.rows.blocks import good_rows, row_of
 from tithe.rows.columns import ColumnSelection, Numbered
 from tithe.rows.leaves import SAMPLE_ROWS, check_any_row_good, nonempty_sample, usual_leaf_rows
 from tithe.rows.paths import DataFile, identity_of, no_rows
@@ -86,14 +85,6 @@ class NumpySource(Source):
 
     X is float32 where that holds every value exactly, else float64; a leaf that needs no
     conversion and lies within one file is a view of it.
-
-    Parameters
-    ----------
-    files : list of DataFile
-    choice : ColumnSelection
-        Target and weight name arrays of an ``.npz``.
-    format : {"npy", "npz"}
-    limits : Limits
     """
 
     def __init__(self, files: Sequence[DataFile], choice: ColumnSelection, format: str, limits: Limits) -> None:
@@ -101,7 +92,7 @@ class NumpySource(Source):
             raise ValueError("A .npy file holds rows alone: use .npz, .csv or .parquet for a target or weights.")
         if choice.columns is not None:
             raise ValueError(f"columns cannot be chosen: the columns of a .{format} file have no names.")
-        self._choice = choice
+        self._choice, self._files = choice, list(files)
         self._arrays = [_Arrays(file, choice, limits) for file in files]
         first = self._arrays[0]
         for arrays in self._arrays:
@@ -132,7 +123,7 @@ class NumpySource(Source):
         tasks = (partial(self._load, start, min(start + size, n_rows)) for start in starts)
         if first or self._choice.bad_rows != "skip":
             return tasks
-        return check_any_row_good(tasks, self, [arrays.file for arrays in self._arrays])
+        return check_any_row_good(tasks, self, self._files)
 
     def _load(self, start: int, stop: int) -> Block:
         return self._block(np.arange(start, stop))
@@ -155,22 +146,24 @@ class NumpySource(Source):
         rows = np.ascontiguousarray(_under_one_another(X), self._dtype)
         target = _plain_target(_under_one_another(y)) if y else None
         weights = _under_one_another(weight).astype(np.float64) if weight else None
-        return self._checked(rows, target, weights, ids)
+        missing_y = None
+        if target is not None and target.dtype.kind == "f" and not self._choice.keeps_gaps:
+            missing_y = np.isnan(target)
+        return good_rows(
+            rows,
+            target,
+            weights,
+            ids,
+            locate=self._locate,
+            name_of=str,
+            choice=self._choice,
+            finite=bool(np.isfinite(column_sums(rows)).all()),
+            missing_y=missing_y,
+        )
 
-    def _checked(self, X: Array, y: Array | None, weight: Array | None, ids: Array) -> Block:
-        missing_y = np.isnan(y) if y is not None and y.dtype.kind == "f" and not self._choice.keeps_gaps else None
-        bad = bad_rows(X, missing_y, weight, bool(np.isfinite(column_sums(X)).all()))
-        block = Block(X=X, y=y, sample_weight=plain_weights(weight), indices=ids)
-        if bad is None:
-            return block
-        if self._choice.bad_rows == "skip":
-            good = block.take(np.flatnonzero(~bad))
-            return Block(X=good.X, y=good.y, sample_weight=plain_weights(good.sample_weight), indices=good.indices)
-        row = int(np.argmax(bad))
-        wrong = np.flatnonzero(~np.isfinite(X[row]))
-        message = f"column {wrong[0]} is not finite" if len(wrong) else "the target is missing or the weight no weight"
-        number = int(np.searchsorted(self._starts, ids[row], side="right")) - 1
-        raise fault(row_of(self._arrays[number].file.path, int(ids[row] - self._starts[number])), message)
+    def _locate(self, row_id: int) -> str:
+        number = int(np.searchsorted(self._starts, row_id, side="right")) - 1
+        return row_of(self._files[number].path, int(row_id - self._starts[number]))
 
     def classes(self) -> Array:
         """All values of the target, in ascending order."""
@@ -187,8 +180,7 @@ class NumpySource(Source):
         run = 1 if n * self.row_bytes < _RUN_BYTES else _RUN
         starts = run * np.sort(rng.choice(-(-n // run), -(-size // run), replace=False))
         ids = (starts[:, None] + np.arange(run)).ravel()
-        files = [arrays.file for arrays in self._arrays]
-        return nonempty_sample(self._block(ids[ids < n][:size]), self, files, size)
+        return nonempty_sample(self._block(ids[ids < n][:size]), self, self._files, size)
 
 
 def _under_one_another(parts: Sequence[Array]) -> Array:

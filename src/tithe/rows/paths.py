@@ -58,11 +58,6 @@ class DataFile(NamedTuple):
         return plain_name(self.path)
 
     @property
-    def folders(self) -> tuple[str, ...]:
-        """The folders in the path."""
-        return PurePosixPath(self.plain_path).parts[:-1]
-
-    @property
     def is_local(self) -> bool:
         """Whether it lies on this machine."""
         return parse_url(self.path) is None
@@ -239,14 +234,14 @@ def partition_values(files: Sequence[DataFile]) -> list[Constants]:
 
     Values are numbers if all of them are, else text; a missing one is null.
     """
-    values = [_values(file.folders) for file in files]
+    values = [_values(file.plain_path) for file in files]
     names = [name for name in values[0] if all(name in held for held in values)]
     columns = {name: _typed([held[name] for held in values]) for name in names}
     return [{name: column[i] for name, column in columns.items()} for i in range(len(files))]
 
 
-def _values(folders: Sequence[str]) -> dict[str, str | None]:
-    pairs = (folder.partition("=") for folder in folders)
+def _values(path: str) -> dict[str, str | None]:
+    pairs = (folder.partition("=") for folder in PurePosixPath(path).parts[:-1])
     texts = {unquote(name): unquote(value) for name, sign, value in pairs if sign and name}
     return {name: None if text == _NO_VALUE else text for name, text in texts.items()}
 
@@ -261,9 +256,7 @@ def _typed(texts: list[str | None]) -> pa.Array:
     return column
 
 
-def with_constants(batch: pa.RecordBatch, names: Sequence[str], constants: Constants) -> pa.RecordBatch:
-    """The columns ``names`` of a batch, those of one value added."""
-    columns = [
-        pa.repeat(constants[name], batch.num_rows) if name in constants else batch.column(name) for name in names
-    ]
-    return pa.record_batch(columns, names=list(names))
+def with_constants(rows: Any, names: Sequence[str], constants: Constants) -> Any:
+    """The columns ``names`` of a batch or a table, those of one value added."""
+    columns = [pa.repeat(constants[name], rows.num_rows) if name in constants else rows.column(name) for name in names]
+    return type(rows).from_arrays(columns, names=list(names))

@@ -122,20 +122,24 @@ def open_piped(
     limits: Limits | None = None,
 ) -> PipedSource:
     """The rows of a binary stream; of a ``live`` one in whatever pieces they come."""
-    limits = limits or Limits()
-    if format == "libsvm":
-        return _piped_libsvm(stream, choice, n_features, live, limits)
     if format == "arrow":
-        return _piped_arrow(stream, choice, live)
-    return _piped_csv(stream, choice, live, layout or TextLayout(), limits)
+        try:
+            batches = pa.ipc.open_stream(stream)
+            _ = batches.schema.names  # which must be text in UTF-8
+        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+            raise FileFormatError(f"Standard input is not an Arrow IPC stream: {error}") from error
+        return open_reader(batches, choice, NAME, live=live)
+    read, limits = stream.read1 if live else stream.read, limits or Limits()
+    if format == "libsvm":
+        return _piped_libsvm(read, choice, n_features, live, limits)
+    return _piped_csv(read, choice, live, layout or TextLayout(), limits)
 
 
 def _locate(row_id: int) -> str:
     return row_of(NAME, row_id)
 
 
-def _piped_csv(stream: Any, choice: ColumnSelection, live: bool, layout: TextLayout, limits: Limits) -> PipedSource:
-    read = stream.read1 if live else stream.read
+def _piped_csv(read: Any, choice: ColumnSelection, live: bool, layout: TextLayout, limits: Limits) -> PipedSource:
     n_probed = 1 if choice.schema is not None else _FEWEST_PROBED if live else _PROBE_ROWS
     start = read_beginning(read, NAME, limits, n_rows=n_probed)
     dialect = find_dialect(start, NAME, layout, limits)
@@ -169,15 +173,6 @@ def _next_span(reader: TextReader, ahead: list[TextSpan], n_rows: int, n_bytes: 
     room = n_bytes - len(span.data)
     more = None if live or room <= 0 else reader.take(n_rows - span.n_rows, room)
     return span if more is None else span._replace(data=span.data + more.data, n_rows=span.n_rows + more.n_rows)
-
-
-def _piped_arrow(stream: Any, choice: ColumnSelection, live: bool) -> PipedSource:
-    try:
-        batches = pa.ipc.open_stream(stream)
-        _ = batches.schema.names  # which must be text in UTF-8
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise FileFormatError(f"Standard input is not an Arrow IPC stream: {error}") from error
-    return open_reader(batches, choice, NAME, live=live)
 
 
 def open_reader(reader: pa.RecordBatchReader, choice: ColumnSelection, name: str, *, live: bool = False) -> PipedSource:
@@ -244,12 +239,12 @@ def _piped_table(take: Callable[[int], Task | None], columns: Columns, format: s
 
 
 def _piped_libsvm(
-    stream: Any, choice: ColumnSelection, n_features: int | None, live: bool, limits: Limits
+    read: Any, choice: ColumnSelection, n_features: int | None, live: bool, limits: Limits
 ) -> PipedSource:
     refuse_names(choice)
     if n_features is None:
         raise ValueError("How many columns standard input has is not known beforehand: give n_features.")
-    reader = TextReader(stream.read1 if live else stream.read, NAME, limits, quotes=False)
+    reader = TextReader(read, NAME, limits, quotes=False)
     first = reader.take(_PROBE_ROWS, text_bytes(0, 0), live=live)
     ahead = [] if first is None else [first]
     counts = census(b"" if first is None else first.data)

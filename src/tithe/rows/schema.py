@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from functools import cached_property
 from importlib.util import find_spec
@@ -378,18 +379,13 @@ class TableSchema(Storable):
         return cls.from_record({"columns": columns, "na": na, **others})
 
 
-class _naming:
+@contextmanager
+def _naming(column: Column) -> Iterator[None]:
     """A ValueError inside gets the name of the column."""
-
-    def __init__(self, column: Column) -> None:
-        self._name = column.name
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        if isinstance(error, ValueError):  # those of Arrow are too
-            raise ValueError(f"Column {self._name!r} {error}.") from error
+    try:
+        yield
+    except ValueError as error:  # those of Arrow are too
+        raise ValueError(f"Column {column.name!r} {error}.") from error
 
 
 def can_view() -> bool:

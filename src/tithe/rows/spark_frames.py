@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import accumulate
@@ -18,7 +18,7 @@ from tithe.core.data import Array, Block
 from tithe.core.seeding import rng_for
 from tithe.rows.blocks import MAX_CLASSES, BatchCutter, BlockBuilder, target_classes
 from tithe.rows.columns import Columns, ColumnSelection, common_fields, kind_of, resolve_columns
-from tithe.rows.learn import Sums, ValueCounts, added, feature_sums, no_sums, value_counts, with_sums
+from tithe.rows.learn import Sums, ValueCounts, feature_sums, learn_from_all_rows, total_sums, value_counts
 from tithe.rows.leaves import SAMPLE_ROWS, fair_shares, usual_leaf_rows
 from tithe.rows.paths import identity_of
 from tithe.rows.schema import TableSchema
@@ -72,11 +72,6 @@ class SparkFrameSource(Source):
 
     Engine ``"spark"`` reads the rows where they lie. ``"serial"`` and ``"threads"`` bring them to this process,
     partition by partition, a job each. A DataFrame cannot be sent elsewhere, so other engines refuse it.
-
-    Parameters
-    ----------
-    frame : pyspark.sql.DataFrame
-    choice : ColumnSelection
     """
 
     best_engine, determinism = "spark", "partitions"
@@ -110,18 +105,19 @@ class SparkFrameSource(Source):
 
     def _schema_of_all_rows(self) -> TableSchema:
         """The schema with what a sample cannot tell: spreads that are uncertain, and all values of categories."""
-        columns, schema = self._columns, self._columns.schema
-        if len(columns.uncertain):
-            reader = PartitionReader(columns, self._lengths, usual_leaf_rows(schema.row_bytes))
-            sums = self._frame.mapInArrow(_adding_up(reader, columns.uncertain), _SUMS).toArrow().sort_by("partition")
-            schema = with_sums(schema, columns.uncertain, map(_read_sums, sums.to_pylist()))
-        counts = ValueCounts(schema)
-        if counts.names:
-            values = self._frame.mapInArrow(_counting(counts.names, schema.na), _VALUES).groupBy("name", "value")
-            for name, value, n_rows in zip(*values.sum("n_rows").toArrow().to_pydict().values(), strict=True):
-                counts.add({name: {value: n_rows}})
-            schema = counts.applied(schema, columns.choice.options)
-        return schema
+        columns = self._columns
+        options = columns.choice.options
+        return learn_from_all_rows(columns.schema, options, columns.uncertain, self._sums_of, self._counts_of)
+
+    def _sums_of(self, features: Array) -> Iterator[Sums]:
+        reader = PartitionReader(self._columns, self._lengths, usual_leaf_rows(self._columns.schema.row_bytes))
+        sums = self._frame.mapInArrow(_adding_up(reader, features), _SUMS).toArrow().sort_by("partition")
+        return map(_read_sums, sums.to_pylist())
+
+    def _counts_of(self, names: Collection[str], na: Sequence[str]) -> Iterator[ValueCounts]:
+        values = self._frame.mapInArrow(_counting(list(names), na), _VALUES).groupBy("name", "value")
+        for name, value, n_rows in zip(*values.sum("n_rows").toArrow().to_pydict().values(), strict=True):
+            yield {name: {value: n_rows}}
 
     def __getstate__(self) -> dict[str, Any]:
         raise ValueError("A Spark DataFrame cannot be sent to other processes: use engine='spark', or 'serial'.")
@@ -177,11 +173,6 @@ class SparkFrameSource(Source):
             raise ValueError(other_rows(f"{table.num_rows} of {wanted} rows of the Spark DataFrame were found"))
         return table
 
-    def _spread_rows(self, size: int, rng: np.random.Generator) -> dict[int, Array]:
-        """Positions in up to 64 partitions, more if these hold too few rows: as many of each as its length asks for."""
-        shares = self._shares(size, rng)
-        return {p: np.sort(rng.choice(self._lengths[p], n, replace=False, shuffle=False)) for p, n in shares.items()}
-
     def _neighbours(self) -> list[Any]:
         """Runs of neighbouring rows, one from each of up to 64 partitions: whether a column counts up is seen there."""
         rng = rng_for(0, "schema")
@@ -204,8 +195,10 @@ class SparkFrameSource(Source):
         return {p: int(share) for p, share in zip(filled, shares, strict=True) if share}
 
     def sample(self, size: int | None, *, rng: np.random.Generator) -> Block:
-        """``size`` rows (None: 65,536) from up to 64 partitions spread evenly over all."""
-        block = self._block(self._rows_at(self._spread_rows(SAMPLE_ROWS if size is None else size, rng)))
+        """``size`` rows (None: 65,536) from 64 partitions spread evenly over all, more if these hold too few rows."""
+        shares = self._shares(SAMPLE_ROWS if size is None else size, rng)
+        rows = {p: np.sort(rng.choice(self._lengths[p], n, replace=False, shuffle=False)) for p, n in shares.items()}
+        block = self._block(self._rows_at(rows))
         if not len(block):
             raise ValueError("All rows of the Spark DataFrame that were sampled are bad and were skipped.")
         return block
@@ -222,15 +215,7 @@ class SparkFrameSource(Source):
 
 @dataclass(frozen=True)
 class PartitionReader:
-    """Makes leaves of the Arrow batches of a partition, on the worker that has them.
-
-    Parameters
-    ----------
-    columns : Columns
-    lengths : tuple of int
-        The number of rows of each partition.
-    leaf_rows : int
-    """
+    """Makes leaves of the Arrow batches of a partition, on the worker that has them."""
 
     columns: Columns
     lengths: tuple[int, ...]
@@ -292,15 +277,14 @@ def _adding_up(reader: PartitionReader, features: Array) -> Callable[[Iterator[A
     """Sums of features and of their squares over a partition. A bad row is a result, which is not tried again."""
 
     def add_up(batches: Iterator[Any]) -> Iterator[Any]:
-        total, message = no_sums(features), None
+        (n_rows, sums, squares), message = total_sums((), features), None
         try:
-            for leaf in reader(partition_id(), batches):
-                total = added(total, feature_sums(leaf.X, features))
+            leaves = reader(partition_id(), batches)
+            n_rows, sums, squares = total_sums((feature_sums(leaf.X, features) for leaf in leaves), features)
         except ValueError as error:
             message = str(error)
         for _ in batches:  # Spark ends a worker that leaves some
             pass
-        n_rows, sums, squares = total
         row = {"partition": partition_id(), "n_rows": n_rows, "sums": sums, "squares": squares, "error": message}
         yield pa.RecordBatch.from_pylist([row], _SUMS_TYPES)
 

@@ -283,11 +283,6 @@ class StoreFiles(FileAccess):
     """Files in a store: S3, Google Cloud Storage, Azure, a web server, or whatever else fsspec knows.
 
     Credentials come from the environment, as the programs of the store have them.
-
-    Parameters
-    ----------
-    location : Location
-        Of the store, without a key.
     """
 
     def __init__(self, location: Location) -> None:

@@ -159,23 +159,12 @@ class TextLayout:
 
 @dataclass(frozen=True)
 class Dialect:
-    """The layout of a file.
+    """The layout of a file."""
 
-    Parameters
-    ----------
-    names : tuple of str
-        Of the columns, in order; those of ``constants`` are not among them. Empty if the file is.
-    delimiter : str
-    begin : int
-        Where the rows begin: bytes of the byte-order mark, empty lines and the header.
-    constants : dict
-        Columns that have one value in the whole file, from the names of its folders.
-    """
-
-    names: tuple[str, ...]
+    names: tuple[str, ...]  # of the columns, in order, without those of ``constants``; empty if the file is
     delimiter: str
-    begin: int = 0
-    constants: dict[str, pa.Scalar] = field(default_factory=dict)
+    begin: int = 0  # of the rows: bytes of the byte-order mark, empty lines and the header
+    constants: dict[str, pa.Scalar] = field(default_factory=dict)  # columns that its folders name
 
 
 def file_dialect(text: TextFile, layout: TextLayout, limits: Limits) -> Dialect:
@@ -343,19 +332,8 @@ def row_ends(data: bytes, quotes: bool = True) -> Array:
 class TextReader:
     """The rows of a stream, in order.
 
-    Parameters
-    ----------
-    read : callable
-        Gives the next bytes, at most as many as it is told; of a live stream, those that are there.
-    name : str
-        What errors call the stream.
-    limits : Limits
-    at : int
-        Where in the file the bytes begin.
-    ahead : bytes
-        Bytes that were read before.
-    quotes : bool
-        Whether quotes mean anything.
+    ``read`` gives the next bytes, at most as many as it is told; of a live stream, those that are there. ``at`` is the
+    offset of the first of them in the file, ``ahead`` are bytes that were read before.
     """
 
     def __init__(

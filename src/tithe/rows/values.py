@@ -29,6 +29,7 @@ _DATE = (
 )
 _DOTTED_DAY = r"^(0[1-9]|[12]\d|3[01])\.(0[1-9]|1[0-2])\.(\d{4})"  # such as 31.12.2025
 _TICKS_PER_DAY = {"s": 86_400, "ms": 86_400 * 10**3, "us": 86_400 * 10**6}
+_UTC = pa.timestamp("us", "UTC")
 _PUNCTUATION = r"[[:punct:]]+"
 
 
@@ -64,12 +65,17 @@ def coded_texts(values: Any, na: Sequence[str]) -> tuple[Array, list[str]]:
     """
     if not pa.types.is_dictionary(values.type):
         values = as_text(values).dictionary_encode()
-    texts = without_gaps(as_text(values.dictionary), na)
-    codes: Array = values.indices.cast(pa.int64()).fill_null(-1).to_numpy(zero_copy_only=False)
+    texts, codes = without_gaps(as_text(values.dictionary), na), _codes(values)
     if texts.null_count:
         missing = np.append(texts.is_null().to_numpy(zero_copy_only=False), True)  # code -1 reads the last
         codes = np.where(missing[codes], -1, codes)
     return codes, texts.fill_null("").to_pylist()
+
+
+def _codes(values: Any) -> Array:
+    """The codes of a dictionary array, -1 for nulls."""
+    codes: Array = values.indices.cast(pa.int64()).fill_null(-1).to_numpy(zero_copy_only=False)
+    return codes
 
 
 def as_text(values: Any) -> Any:
@@ -123,9 +129,7 @@ def plain_numbers(values: Any) -> Array:
 def numbers_of(values: Any, na: Sequence[str]) -> Array:
     """Any column as float64 with NaN for gaps: nulls, infinities, gap texts and texts that are no numbers."""
     if pa.types.is_dictionary(values.type):
-        codes: Array = values.indices.cast(pa.int64()).fill_null(-1).to_numpy(zero_copy_only=False)
-        decoded: Array = np.append(numbers_of(values.dictionary, na), np.nan)[codes]
-        return decoded
+        return _decoded(values, numbers_of(values.dictionary, na))
     if is_text(values.type):
         return parsed_numbers(without_gaps(values.cast(pa.string()), na))
     numbers = np.array(plain_numbers(values), np.float64)
@@ -134,6 +138,12 @@ def numbers_of(values: Any, na: Sequence[str]) -> Array:
     if na and np.isfinite(excluded).any():
         numbers[np.isin(numbers, excluded[np.isfinite(excluded)])] = np.nan
     return numbers
+
+
+def _decoded(values: Any, numbers: Array) -> Array:
+    """The numbers that the values of a dictionary array stand for, NaN where there is none."""
+    decoded: Array = np.append(numbers, np.nan)[_codes(values)]
+    return decoded
 
 
 def parsed_numbers(texts: Any) -> Array:
@@ -155,7 +165,7 @@ def truths_of(values: Any, na: Sequence[str]) -> Array:
     """Any column as 0 and 1, in float64, with NaN for gaps and whatever else."""
     if is_text(value_type(values.type)):
         codes, texts = coded_texts(values, na)
-        truths: Array = np.array([*map(_truth, _lower(texts)), np.nan])[codes]
+        truths: Array = np.array([*(_truth(text.lower()) for text in texts), np.nan])[codes]
         return truths
     numbers = numbers_of(values, na)
     return np.where((numbers == 0) | (numbers == 1), numbers, np.nan)
@@ -167,11 +177,7 @@ def _truth(text: str) -> float:
 
 def are_truths(texts: Sequence[str]) -> bool:
     """Whether every text is a word for true or false."""
-    return all(text in TRUE_TEXTS or text in FALSE_TEXTS for text in _lower(texts))
-
-
-def _lower(texts: Sequence[str]) -> list[str]:
-    return [text.lower() for text in texts]
+    return all(text.lower() in (*TRUE_TEXTS, *FALSE_TEXTS) for text in texts)
 
 
 # -- dates -----------------------------------------------------------------------------------------
@@ -180,9 +186,7 @@ def _lower(texts: Sequence[str]) -> list[str]:
 def days_of(values: Any, na: Sequence[str]) -> Array:
     """Any column of dates as days since 1970 in UTC, float64, with NaN for gaps and texts that are no dates."""
     if pa.types.is_dictionary(values.type):
-        codes: Array = values.indices.cast(pa.int64()).fill_null(-1).to_numpy(zero_copy_only=False)
-        decoded: Array = np.append(days_of(values.dictionary, na), np.nan)[codes]
-        return decoded
+        return _decoded(values, days_of(values.dictionary, na))
     if is_text(values.type):
         return parsed_days(without_gaps(values.cast(pa.string()), na))
     if pa.types.is_null(values.type):
@@ -208,35 +212,20 @@ def parsed_days(texts: Any) -> Array:
     parts = pc.extract_regex(texts, _DATE)
     fits = pc.and_(parts.is_valid(), texts.is_valid())
     days, times, zones = (pc.if_else(fits, parts.field(i), pa.scalar(None, pa.string())) for i in range(3))
-    stamps = pc.if_else(pc.equal(times, ""), days, pc.binary_join_element_wise(days, times, "T"))
+    times = pc.if_else(pc.equal(times, ""), "00:00", times)
+    zones = pc.if_else(pc.is_in(zones, value_set=pa.array(["", "z", "UTC"])), "Z", zones)
+    stamps = pc.binary_join_element_wise(days, pc.binary_join_element_wise(times, zones, ""), "T")
     try:
-        ticks = stamps.cast(pa.timestamp("us"))
+        ticks = stamps.cast(_UTC)
     except pa.ArrowInvalid:  # such as the 30th of February
-        ticks = pa.array([_timestamp(stamp) for stamp in stamps.to_pylist()], pa.timestamp("us"))
+        ticks = pa.array([_timestamp(stamp) for stamp in stamps.to_pylist()], _UTC)
     missing = ticks.is_null().to_numpy(zero_copy_only=False)
     micros = ticks.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
-    return np.where(missing, np.nan, (micros - _zone_micros(zones)) / _TICKS_PER_DAY["us"])
+    return np.where(missing, np.nan, micros / _TICKS_PER_DAY["us"])
 
 
 def _timestamp(stamp: str | None) -> Any:
     try:
-        return pa.scalar(stamp, pa.string()).cast(pa.timestamp("us"))
+        return pa.scalar(stamp, pa.string()).cast(_UTC)
     except pa.ArrowInvalid:
         return None
-
-
-def _zone_micros(zones: Any) -> Array:
-    """What is to be subtracted from local times: (n,) int64."""
-    coded = zones.dictionary_encode()
-    codes = coded.indices.cast(pa.int64()).fill_null(-1).to_numpy(zero_copy_only=False)
-    micros = [_micros_of_zone(zone or "") for zone in coded.dictionary.to_pylist()]
-    offsets: Array = np.array([*micros, 0], np.int64)[codes]
-    return offsets
-
-
-def _micros_of_zone(zone: str) -> int:
-    if zone[:1] not in ("+", "-"):
-        return 0
-    digits = zone[1:].replace(":", "").ljust(4, "0")
-    minutes = 60 * int(digits[:2]) + int(digits[2:])
-    return (-1 if zone[0] == "-" else 1) * minutes * 60 * 10**6

@@ -76,25 +76,25 @@ def save_coreset(
     ...     tithe.load_coreset(f"{folder}/coreset.parquet")
     Coreset(9 rows standing for 9, 9 columns, all)
     """
-    table = _as_table(coreset, feature_names, schema)
     with replacing(path) as temporary:
         if _is_csv(path):
-            pyarrow.csv.write_csv(_flat(table), temporary)
+            pyarrow.csv.write_csv(_flat(_as_table(coreset, feature_names, schema)), temporary)
         else:
-            _write_table(table, temporary)
+            write_coreset(coreset, temporary, feature_names=feature_names, schema=schema)
 
 
 def write_coreset(
     coreset: Coreset, temporary: Path, *, feature_names: list[str] | None = None, schema: TableSchema | None = None
 ) -> None:
     """The same to a temporary file of `replacing`, where several files are to appear together."""
-    _write_table(_as_table(coreset, feature_names, schema), temporary)
+    table = _as_table(coreset, feature_names, schema)
+    pq.write_table(table, temporary, compression="zstd", write_page_checksum=True)
 
 
 def saved_feature_names(path: str | os.PathLike[str]) -> list[str] | None:
     """The names of the features of a coreset file; None if they are not in it."""
     if not _is_csv(path):
-        return [str(name) for name in coreset_metadata(pq.read_schema(path), path)["features"]]
+        return [str(name) for name in _metadata(pq.read_schema(path), path)["features"]]
     with pyarrow.csv.open_csv(path) as reader:
         names = reader.schema.names
     return None if names[:2] == _SPARSE else [name for name in names if name not in _NO_FEATURES]
@@ -111,10 +111,6 @@ def _flat(table: pa.Table) -> pa.Table:
         for column in table.columns
     ]
     return pa.table(columns, names=table.column_names)
-
-
-def _write_table(table: pa.Table, path: Path) -> None:
-    pq.write_table(table, path, compression="zstd", write_page_checksum=True)
 
 
 def _as_table(coreset: Coreset, feature_names: list[str] | None, schema: TableSchema | None) -> pa.Table:
@@ -189,7 +185,7 @@ def load_coreset(path: str | os.PathLike[str]) -> Coreset:
         table = pq.read_table(os.fspath(path), page_checksum_verification=True, partitioning=None)
     except (pa.ArrowException, OSError) as error:
         raise FileFormatError(f"{os.fspath(path)!r} is not a whole Parquet file: {error}") from error
-    about = coreset_metadata(table.schema, path)
+    about = _metadata(table.schema, path)
     try:
         return checked(_from_table(table, about))
     except _READ_ERRORS as error:
@@ -212,7 +208,7 @@ def load_schema(path: str | os.PathLike[str]) -> TableSchema | None:
     ``open_dataset(..., schema=load_schema(path))`` makes the same features of other rows.
     """
     try:
-        about = coreset_metadata(pq.read_schema(os.fspath(path)), path)
+        about = _metadata(pq.read_schema(os.fspath(path)), path)
     except (pa.ArrowException, OSError) as error:
         raise FileFormatError(f"{os.fspath(path)!r} is not a whole Parquet file: {error}") from error
     if about.get("schema") is None:
@@ -225,7 +221,7 @@ def load_schema(path: str | os.PathLike[str]) -> TableSchema | None:
     return schema
 
 
-def coreset_metadata(schema: pa.Schema, path: str | os.PathLike[str]) -> dict[str, Any]:
+def _metadata(schema: pa.Schema, path: str | os.PathLike[str]) -> dict[str, Any]:
     """The JSON metadata of a coreset file, checked for being ours."""
     raw = (schema.metadata or {}).get(_KEY)
     if raw is None:
