@@ -91,11 +91,6 @@ def random_queries(block: Block, objective: Objective, *, n_bases: int, seed: in
     return objective.random_params(block, n_bases=n_bases, rng=rng_for(seed, "queries"))
 
 
-def hard_queries(block: Block, objective: Objective, *, seed: int) -> list[Any]:
-    """Queries on which a coreset has larger errors than on most; empty if the objective has none."""
-    return objective.hard_params(block, rng=rng_for(seed, "hard"))
-
-
 def total_costs(
     rows: Block | Source,
     objective: Objective,
