@@ -559,7 +559,8 @@ class KSVD(CoresetLearner, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
 
     def encode(self, X: Any) -> sparse.csr_matrix:
         """Codes (n, k) of the rows as a CSR matrix: those of ``transform`` without the zeros."""
-        return self._coder().codes(self._rows_to_code(X))
+        rows = self._rows_to_code(X)
+        return self._coder().codes(rows)
 
     def inverse_transform(self, codes: Any) -> Array:
         """The rows (n, d) that codes, dense or CSR, represent.
