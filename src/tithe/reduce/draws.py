@@ -134,7 +134,25 @@ class Uniform(Construction[Objective]):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sensitivity(Construction[SensitivityObjective]):
+class _ByScores(Construction[ObjectiveT]):
+    """Draws rows by scores that follow from the survey at the pilot; draws weigh u_i / (m p_i)."""
+
+    needs_pilot: ClassVar[bool] = True
+    needs_survey: ClassVar[bool] = True
+
+    @abstractmethod
+    def scores(self, block: Block, objective: ObjectiveT, survey: Survey) -> Scores | Array:
+        """The scores of all rows, which contain their weights."""
+
+    def reduce(
+        self, block: Block, objective: ObjectiveT, size: int, *, pilot: Array | None, survey: Survey | None, rng: Rng
+    ) -> Block:
+        assert survey is not None
+        return draw_rows(block, self.scores(block, objective, survey), size, rng)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sensitivity(_ByScores[SensitivityObjective]):
     """p_i = s_i / S with the objective's sensitivities s at its pilot; draws weigh u_i / (m p_i).
 
     Feldman and Langberg (2011), but for rows with m p_i >= 1: they are kept with their own weight, and the others share
@@ -152,25 +170,13 @@ class Sensitivity(Construction[SensitivityObjective]):
 
     name: ClassVar[str] = "sensitivity"
     requires: ClassVar[tuple[type[Objective], ...]] = (SensitivityObjective,)
-    needs_pilot: ClassVar[bool] = True
-    needs_survey: ClassVar[bool] = True
 
-    def reduce(
-        self,
-        block: Block,
-        objective: SensitivityObjective,
-        size: int,
-        *,
-        pilot: Array | None,
-        survey: Survey | None,
-        rng: Rng,
-    ) -> Block:
-        assert survey is not None
-        return draw_rows(block, objective.sensitivity(block, survey), size, rng)
+    def scores(self, block: Block, objective: SensitivityObjective, survey: Survey) -> Scores | Array:
+        return objective.sensitivity(block, survey)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Lightweight(Construction[MeanPilotObjective]):
+class Lightweight(_ByScores[MeanPilotObjective]):
     """p_i = u_i / 2W + u_i d_i / 2D with d_i the cost of row i at the column mean and D = sum u d.
 
     Bachem, Lucic and Krause (2018), for k-means: |error| <= (eps/2) cost(C) + (eps/2) cost({mean}),
@@ -188,29 +194,14 @@ class Lightweight(Construction[MeanPilotObjective]):
 
     name: ClassVar[str] = "lightweight"
     requires: ClassVar[tuple[type[Objective], ...]] = (MeanPilotObjective,)
-    needs_pilot: ClassVar[bool] = True
-    needs_survey: ClassVar[bool] = True
 
     def pilot(self, block: Block, objective: MeanPilotObjective, *, rng: Rng) -> Array:
         return objective.mean_pilot(block)
 
-    def reduce(
-        self,
-        block: Block,
-        objective: MeanPilotObjective,
-        size: int,
-        *,
-        pilot: Array | None,
-        survey: Survey | None,
-        rng: Rng,
-    ) -> Block:
-        assert survey is not None
+    def scores(self, block: Block, objective: MeanPilotObjective, survey: Survey) -> Scores:
         weight, cost = survey.totals[:, 0].sum(), survey.totals[:, 1].sum()
-        weights = block.sample_weight
-        scores = Scores(
-            cost=survey.cost, slope=1.0 / cost if cost > 0 else 0.0, base=np.array([1.0 / weight]), weight=weights
-        )
-        return draw_rows(block, scores, size, rng)
+        slope, base = 1.0 / cost if cost > 0 else 0.0, np.array([1.0 / weight])
+        return Scores(cost=survey.cost, slope=slope, base=base, weight=block.sample_weight)
 
 
 _CHUNK_ROWS = 4096
