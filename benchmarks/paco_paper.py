@@ -131,7 +131,7 @@ def samplers(seeds: int, rate: float = 0.2, T: int = 20) -> dict[str, dict[str, 
     rows = np.resize([0.9, -0.8, 0.7, -0.9], T)
     exact = exact_shares(rows, seeds, rate)
     results = {}
-    for kernel in ("paper", "birth_death"):
+    for kernel in ("paper", "symmetric", "birth_death"):
         ks, accepted = [], []
         for seed in range(seeds):
             model = PACO(2, preset="theory", radius=1.0, kernel=kernel, inverse_temperature=rate, random_state=seed)
@@ -183,6 +183,7 @@ def paper(seeds: int) -> None:
         ["first draw: number of centres, largest gap to q(k) ~ exp(-eta k)", "0", first_draws(300), 0.07],
         ["Algorithm 3, q = 1/3, tau = 1/sqrt(pt): gap of P(k = 2) to exact draws", "0", chains["paper"]["gap"], 0.07],
         ["the same, acceptance", "not given", chains["paper"]["acceptance"], 1.0],
+        ["kernel in any order: gap of P(k = 2)", "not in the paper", chains["symmetric"]["gap"], 0.07],
         ["birth and death: gap of P(k = 2)", "not in the paper", chains["birth_death"]["gap"], 0.07],
         ["mass of the prior of k = 2 as printed (without the power k)", "1", math.pi, 1.0],
         ["lambda_1 over lambda_0 = 1 if R = 1 and d = 2; Theorem 2 wants no rise", "<= 1", 2.0, 1.0],

@@ -134,7 +134,7 @@ def test_scikit_learn_checks_with_few_rows_kept_by_more_learners(estimator, chec
         KSVD(alpha=1.0),
         KSVD(positive=True),
         KSVD(3, reference=Reference(beta=0.0, include=True), variant="plain", n_init=2),
-        PACO(8, kernel="paper", half_life=100.0),
+        PACO(8, kernel="symmetric", half_life=100.0),
         CoresetEstimator(LogisticRegression()),
     ]
 )

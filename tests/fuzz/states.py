@@ -119,7 +119,7 @@ def use_model(data: bytes) -> None:
 PACOS: dict[str, Callable[[], Any]] = {
     "birth and death": lambda: PACO(4, summary_size=30, **SEED).partial_fit(X),
     "paper": lambda: PACO(4, kernel="paper", summary_size=30, half_life=50.0, **SEED).partial_fit(X),
-    "theory": lambda: PACO(3, preset="theory", n_samples=5, **SEED).partial_fit(X[:20]),
+    "symmetric": lambda: PACO(3, kernel="symmetric", preset="theory", n_samples=5, **SEED).partial_fit(X[:20]),
     "radius": lambda: PACO(3, radius=40.0, summary_size=None, **SEED).partial_fit(X[:20]),
 }
 

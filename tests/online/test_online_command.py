@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import signal
 import sys
 
@@ -14,7 +15,7 @@ from running import PLAIN, run
 import tithe
 from tithe import load_model
 from tithe.online import PACO
-from tithe.online.command import View
+from tithe.online.command import View, curve
 
 
 @pytest.fixture
@@ -151,7 +152,14 @@ def test_the_view_on_a_terminal_and_elsewhere(rows, monkeypatch, capsys) -> None
     monkeypatch.setenv("TERM", "xterm")
     with View(100) as view:
         view.show(model, 300)
-    assert "400 rows, 3 clusters" in capsys.readouterr().err
+    shown = capsys.readouterr().err
+    assert re.search("clusters [▁▂▃▄▅▆▇█]{60}", shown) and "400 rows, 3 clusters" in shown
+
+
+def test_curves() -> None:
+    assert curve(np.array([0.0, 4.0, 8.0])) == " ▄█"
+    assert curve(np.array([100.0, 1.0, 1.5, 1.0]), clip=2.0) == "█▃▅▃"
+    assert len(curve(np.arange(1000.0))) == 60
 
 
 @pytest.mark.parametrize("arguments", [["--online", "-o", "out"], ["--odm", "-k", "3"], ["--help"], []])

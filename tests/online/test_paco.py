@@ -128,7 +128,7 @@ def test_planted_mixtures_over_30000_rows(d: int, regimes: tuple[int, ...], half
 # -- what a prediction may know -------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kernel", ["birth_death", "paper"])
+@pytest.mark.parametrize("kernel", ["birth_death", "symmetric", "paper"])
 def test_a_prediction_never_reads_the_row_it_predicts(kernel: str) -> None:
     X = blobs(150, 3)
     for t in (1, 2, 57, 149):
@@ -158,7 +158,7 @@ def test_at_infinite_temperature_rows_do_not_count() -> None:
     prior = np.exp(-np.arange(3.0))
     share = np.bincount(model.history_["k"][100:], minlength=4)[1:] / 1900
     assert np.abs(share - prior / prior.sum()).max() < 0.06
-    for kernel in ("birth_death", "paper"):
+    for kernel in ("birth_death", "symmetric"):
         model = PACO(3, kernel=kernel, temperature=np.inf, random_state=0).partial_fit(X[:100])
         assert np.isfinite(model.cluster_centers_).all()
 
@@ -167,7 +167,7 @@ def test_at_infinite_temperature_rows_do_not_count() -> None:
 
 
 @pytest.mark.parametrize("half_life", [None, 60.0])
-@pytest.mark.parametrize("kernel", ["birth_death", "paper"])
+@pytest.mark.parametrize("kernel", ["birth_death", "symmetric"])
 def test_a_summary_of_as_many_rows_is_exact(kernel: str, half_life: float | None) -> None:
     X = blobs(400, 3)
     given = {"max_clusters": 8, "kernel": kernel, "half_life": half_life, "n_samples": 10, "random_state": 3}
@@ -232,7 +232,7 @@ def test_the_scale_of_clusters_is_their_variance_in_a_direction() -> None:
 # -- on disk --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kernel", ["birth_death", "paper"])
+@pytest.mark.parametrize("kernel", ["birth_death", "symmetric"])
 @pytest.mark.bits
 def test_resumed_at_a_random_row_it_goes_on_bit_by_bit(tmp_path, kernel: str) -> None:
     X, rng = blobs(700, 4), np.random.default_rng(8)

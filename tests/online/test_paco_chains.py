@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from functools import cache
 
@@ -23,7 +24,7 @@ from tithe.online.kernels import (
 )
 
 LEVELS = np.array([[-1, -1, -1], [1, -1, -1], [0, 2, -1], [0, 1, 2]])
-KERNELS = ("birth_death", "paper")
+KERNELS = ("birth_death", "symmetric", "paper")
 P, RADIUS, BALL, RATE, ETA, TAU = 3, 1.0, 2.0, 3.0, 0.6, 0.6
 LOG_BALL = log_ball_density(BALL, 1)
 X = np.array([-0.8, -0.7, -0.75, 0.1, 0.15, 0.6, 0.7, 0.9])
@@ -93,7 +94,7 @@ class Sampler:
                 turn, self.seed, self.past, self.centers, self.state, self.draws, *law, total, n_steps
             )
         # the row stays 0, so that the means do; the seed throws anew
-        proposal = (self.means, self.stamps, TAU, self.constant, False)
+        proposal = (self.means, self.stamps, TAU, self.constant, self.kernel == "symmetric", False)
         return swap_chain(0, self.seed + turn, self.past, self.centers, self.state, *proposal, *law, n_steps)
 
     def cell(self) -> tuple[int, int]:
@@ -208,6 +209,14 @@ def test_what_is_kept_of_nearest_centres_stays_true() -> None:
     assert len(seen) > 3
 
 
+def test_the_symmetric_proposal_is_the_mean_over_all_orders(rng) -> None:
+    centers, places = rng.normal(size=(4, 2)), rng.normal(size=(4, 2))
+    orders = [log_proposal(centers[list(o)], places, 4, 0.7, 0.3, False) for o in itertools.permutations(range(4))]
+    symmetric = log_proposal(centers, places, 4, 0.7, 0.3, True)
+    assert symmetric == pytest.approx(float(np.log(np.mean(np.exp(orders)))), rel=1e-12)
+    assert log_proposal(centers[::-1].copy(), places, 4, 0.7, 0.3, True) == pytest.approx(symmetric, rel=1e-12)
+
+
 def test_densities_are_densities_and_finite_in_200_dimensions(rng) -> None:
     draws = np.array([[0.3], [-0.5]]), np.array([0.2, 0.6]), log_student_constant(np.array([0.2, 0.6]), 1), 2, LEVELS
     grid = np.linspace(-BALL, BALL, 4001)
@@ -221,7 +230,7 @@ def test_densities_are_densities_and_finite_in_200_dimensions(rng) -> None:
     assert max(density) <= max(math.exp(LOG_BALL), math.exp(draws[2].max()))
     wide = rng.normal(size=(3, 200)), np.full(3, 1e-3), log_student_constant(np.full(3, 1e-3), 200), 2, LEVELS
     assert math.isfinite(log_birth_density(np.zeros(200), wide, 0, log_ball_density(50.0, 200)))
-    assert math.isfinite(log_proposal(np.zeros((8, 200)), rng.normal(size=(8, 200)), 8, 1e-3, 900.0))
+    assert math.isfinite(log_proposal(np.zeros((8, 200)), rng.normal(size=(8, 200)), 8, 1e-3, 900.0, True))
 
 
 def _student_cdf(x: float, tau: float) -> float:

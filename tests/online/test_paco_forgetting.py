@@ -49,7 +49,7 @@ def test_a_row_of_a_summary_stands_for_several() -> None:
         assert ended(past(labels, 20.0), 20 * len(labels)) == [False, over]
 
 
-@pytest.mark.parametrize("kernel", ["birth_death", "paper"])
+@pytest.mark.parametrize("kernel", ["birth_death", "symmetric"])
 def test_rows_of_a_cluster_that_has_ended_have_no_weight_until_it_returns(kernel: str) -> None:
     X = np.concatenate([blobs(300, 3), blobs(160, 1), blobs(130, 3)])
     model = PACO(5, kernel=kernel, half_life=60.0, summary_size=None, random_state=0, n_samples=10)

@@ -26,7 +26,7 @@ def test_bad_rows_are_refused_and_none_of_them_is_taken() -> None:
         model.learn_one({"a": float("nan"), "b": 1.0})
 
 
-@pytest.mark.parametrize("kernel", ["birth_death", "paper"])
+@pytest.mark.parametrize("kernel", ["birth_death", "symmetric", "paper"])
 @pytest.mark.parametrize("preset", ["practical", "theory"])
 def test_equal_rows_and_more_centres_than_distinct_rows(kernel: str, preset: str) -> None:
     X = np.full((60, 3), 2.5)
@@ -46,8 +46,9 @@ def test_200_columns(rng) -> None:
     X = np.concatenate([rng.normal(size=(300, 200)), rng.normal(size=(300, 200)) + 3.0])[rng.permutation(600)]
     model = PACO(random_state=0).partial_fit(X)
     assert model.n_clusters_ == 2
-    other = PACO(4, kernel="paper", preset="theory", n_samples=5, random_state=0).partial_fit(X[:40])
-    assert np.isfinite(other.cluster_centers_).all()
+    for kernel in ("symmetric", "paper"):
+        other = PACO(4, kernel=kernel, preset="theory", n_samples=5, random_state=0).partial_fit(X[:40])
+        assert np.isfinite(other.cluster_centers_).all()
 
 
 @pytest.mark.parametrize(
@@ -56,8 +57,9 @@ def test_200_columns(rng) -> None:
         ({"max_clusters": 0}, "max_clusters must be a whole number"),
         ({"n_samples": 0}, "n_samples must be"),
         ({"preset": "best"}, "preset must be"),
-        ({"kernel": "gibbs"}, "kernel must be"),
+        ({"kernel": "gibbs"}, "kernel must be one of"),
         ({"scale": "rows"}, "scale must be"),
+        ({"kernel": "symmetric"}, "up to max_clusters=8"),
         ({"radius": -1.0}, "radius must be"),
         ({"radius": "large"}, "radius must be"),
         ({"radius": 1e300}, "radius must be between .* scale the rows"),

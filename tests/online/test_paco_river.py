@@ -1,4 +1,4 @@
-"""PACO as a clusterer of river."""
+"""PACO as a clusterer of river, and rows whose features come and go."""
 
 from __future__ import annotations
 
@@ -51,9 +51,11 @@ def test_the_checks_of_river_pass() -> None:
         "check_learn_one",
         "check_pickling",
         "check_shuffle_features_no_impact",
+        "check_emerging_features",
         "check_disappearing_features",
         "check_radically_disappearing_features",
         "check_clone_is_independent",
+        "check_bounded_memory_growth",
     ],
 )
 def test_the_checks_of_river_that_need_rows_pass(check: str) -> None:
@@ -84,6 +86,7 @@ def test_clone_takes_new_parameters_and_what_was_learned_if_asked() -> None:
     copied = model.clone(include_attributes=True)
     copied.learn_one(x)
     assert (model.n_rows_, copied.n_rows_) == (20, 21)
+    assert model._raw_memory_usage > model.summary_.X.nbytes
     with pytest.raises(ValueError, match="make a clone"):
         model.mutate({"max_clusters": 7})
 
@@ -95,24 +98,54 @@ def test_centers_by_name() -> None:
     assert list(PACO(random_state=0).partial_fit(np.ones((5, 2))).centers[0]) == [0, 1]
 
 
-def test_a_missing_feature_is_zero_and_a_new_one_is_refused() -> None:
-    model = PACO(5, summary_size=40, random_state=0)
+@pytest.mark.parametrize("kernel", ["birth_death", "symmetric"])
+def test_a_new_feature_was_zero_before(kernel: str) -> None:
+    model = PACO(5, kernel=kernel, summary_size=40, random_state=0)
     for x in rows(150, "bc"):
         model.learn_one(x)
-    with pytest.raises(ValueError, match="'a' is new"):
-        model.learn_one({"c": 1.0, "b": 2.0, "a": 3.0})
-    assert list(model.feature_names_in_) == ["b", "c"] and model.n_rows_ == 150
+    model.learn_one({"c": 1.0, "b": 2.0, "a": 3.0})
+    assert list(model.feature_names_in_) == ["b", "c", "a"] and model.n_features_in_ == 3
+    held = model.summary_
+    np.testing.assert_array_equal(held.X[:-1, 2], 0.0)
+    np.testing.assert_array_equal(held.X[-1], [2.0, 1.0, 3.0])
+    np.testing.assert_allclose(held.sample_weight.sum(), 151)
     model.learn_one({"b": 2.0})
-    np.testing.assert_array_equal(model.summary_.X[-1], [2.0, 0.0])
+    np.testing.assert_array_equal(model.summary_.X[-1], [2.0, 0.0, 0.0])
     assert model.predict_one({"b": 2.0, "unknown": 5.0}) == model.predict_one({"b": 2.0})
 
 
-def test_a_row_that_is_refused_leaves_nothing_behind() -> None:
+def test_clusters_along_a_new_feature_are_found() -> None:
+    model = PACO(random_state=0, summary_size=200)
+    rng = np.random.default_rng(0)
+    for value in rng.normal(size=300):
+        model.learn_one({"a": value})
+    assert model.n_clusters_ == 1
+    for value in rng.normal(size=300):
+        model.learn_one({"a": value, "b": 20.0 + rng.normal()})
+    assert model.n_clusters_ == 2
+    assert model.predict_one({"a": 0.0}) != model.predict_one({"a": 0.0, "b": 20.0})
+
+
+def test_a_row_with_a_new_feature_that_is_refused_leaves_nothing_behind() -> None:
     model = PACO(random_state=0)
     for x in rows(10):
         model.learn_one(x)
     for wrong in (1e300, float("nan")):
         with pytest.raises(ValueError, match=r"scale the rows|NaN"):
-            model.learn_one({**x, "d": wrong})
-    assert model.n_rows_ == 10
+            model.learn_one({**x, "e": wrong})
+    assert model.n_features_in_ == 4 and model.cluster_centers_.shape[1] == 4
     model.learn_one(x)
+
+
+def test_a_stream_that_got_a_new_feature_is_resumed_bit_by_bit(tmp_path) -> None:
+    model = PACO(4, summary_size=30, half_life=50.0, random_state=0)
+    for x in rows(100, "ab"):
+        model.learn_one(x)
+    model.learn_one(rows(1, "abc")[0])
+    model.checkpoint(tmp_path / "state")
+    resumed = PACO.resume(tmp_path / "state")
+    for x in rows(60, "abc", seed=1):
+        for one in (model, resumed):
+            one.learn_one(x)
+    np.testing.assert_array_equal(model.cluster_centers_, resumed.cluster_centers_)
+    np.testing.assert_array_equal(model.history_["loss"], resumed.history_["loss"])

@@ -42,7 +42,7 @@ from tithe.online.kernels import (
     run_chain,
     swap_chain,
 )
-from tithe.online.memory import Past
+from tithe.online.memory import Past, with_zeros
 
 _MIN_EXPECTED = 12.0  # rows of a cluster that goes on; none of them is held with a probability of exp(-12)
 _MIN_HALF_LIVES = 1.5  # without a row; shorter pauses are common in streams with days and weeks
@@ -51,7 +51,7 @@ MAX_ENTRIES = 65_536
 _BALL = 2.0  # radius of the prior's ball, in units of the rows' radius R
 _MAX_CURB = 0.5  # over the loss of a row; below 1, a lower loss always lowers S_t
 _JUMP_CHANCES = (1.0 / 3.0, 0.5)  # of each kind of move, for 1 < k < p and at k = 1 or p
-KERNELS = ("birth_death", "paper")
+KERNELS = ("birth_death", "symmetric", "paper")
 SCALES = ("clusters", "centers")
 TINY = 1e-70  # norms below this count as 0, because their fourth powers underflow
 _SURVEY_SHARE, _MAX_SURVEY_ROWS = 8, 128  # a survey follows after an eighth of the rows so far, at most 128 rows
@@ -158,10 +158,23 @@ def _joined(rows: Array, stride: int) -> Array:
     return np.stack([last[0], mean[1], last[2], mean[3]])
 
 
-# values of the parameters of `PACO` that are not given
-PRESETS: dict[str, dict[str, float]] = {
-    "practical": {"eta": 1.25, "n_samples": 12},
-    "theory": {"eta": 1.0, "n_samples": 500},
+@dataclass(frozen=True, kw_only=True)
+class Preset:
+    """Values of the parameters of `PACO` that are not given.
+
+    Parameters
+    ----------
+    eta : float
+    n_samples : int
+    """
+
+    eta: float
+    n_samples: int
+
+
+PRESETS = {
+    "practical": Preset(eta=1.25, n_samples=12),
+    "theory": Preset(eta=1.0, n_samples=500),
 }
 
 
@@ -379,12 +392,33 @@ class Chain(Storable):
         """The centres that the next row is predicted with: (k, d)."""
         return self.centers[: self.state[K]].copy()
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the past and of the history."""
+        return self.past.nbytes + self.history.entries.nbytes + self.means.nbytes
+
     def check_options(self, options: dict[str, Any]) -> None:
         """Refuse other options than those that the rows so far were taken with."""
         if self.options != options:
             raise ValueError(
                 "The parameters have changed since the first rows came. Set them back, or start anew with a clone."
             )
+
+    def widen(self, n_features: int) -> None:
+        """Continue with more columns, which were 0 in all rows so far."""
+        more = n_features - self.centers.shape[1]
+        if more == 0:
+            return
+        self.past.widen(more)
+        self.centers, self.means = with_zeros(self.centers, more), with_zeros(self.means, more)
+        anchors, taus, _, n_cut, levels = self.draws
+        constants = np.asarray(log_student_constant(taus, n_features)) if len(taus) else taus
+        self.draws = with_zeros(anchors, more), taus, constants, n_cut, levels
+        if self.scale is not None:
+            self.scale = replace(self.scale, anchors=with_zeros(self.scale.anchors, more))
+        self.next_survey = self.n_rows + 1  # the variance in one direction has changed
+        if self.radius:
+            self._set_radius(self.radius)
 
     def _start(self) -> None:
         """Draw the first centres from the prior."""
@@ -503,8 +537,8 @@ class Chain(Storable):
         tau = student_scale(o["preset"], p, max(1.0, total), rate, self.prior[1])
         accepted = swap_chain(
             self.n_rows - 1, self.dice, self.past.arrays, self.centers, self.state, self.means, self.stamps, tau,
-            float(log_student_constant(tau, d)), True, self.prior, self.jumps, self.jump_ratios, rate, eta,
-            o["n_samples"],
+            float(log_student_constant(tau, d)), o["kernel"] == "symmetric", True, self.prior, self.jumps,
+            self.jump_ratios, rate, eta, o["n_samples"],
         )  # fmt: skip
         look_at_all(self.past.arrays, self.centers, self.state)
         return int(accepted)

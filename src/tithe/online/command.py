@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -15,6 +16,8 @@ from tithe.cli.terminal import Command, Stop, Stopped, command_line, print_run
 from tithe.core.progress import LINE_SECONDS
 
 _BATCH_ROWS = 500  # rows between two updates of the view, and between two checks whether to stop
+_BARS = " ▁▂▃▄▅▆▇█"
+_CURVE_WIDTH = 60  # characters of a curve
 
 
 @click.command(cls=Command)
@@ -151,36 +154,55 @@ def _batches(source: Any, stop: Stop) -> Iterator[Any]:
 
 
 class View:
-    """Clusters, loss and speed on standard error: as they change on a terminal, else a line now and then."""
+    """Clusters over time, loss and speed, on standard error: a live view on a terminal, else a line now and then."""
 
     def __init__(self, n_before: int) -> None:
         self.n_rows, self._n_before = 0, n_before
-        self._status: Any = None
+        self._live: Any = None
         self._start = self._last_line = time.monotonic()
 
     def __enter__(self) -> Self:
         from rich.console import Console
+        from rich.live import Live
 
         console = Console(stderr=True)
         if console.is_terminal:
-            self._status = console.status("waiting for rows")
-            self._status.start()
+            self._live = Live(console=console, refresh_per_second=4, transient=True)
+            self._live.start()
         return self
 
     def __exit__(self, *error: object) -> None:
-        if self._status is not None:
-            self._status.stop()
+        if self._live is not None:
+            self._live.stop()
 
     def show(self, model: Any, n_rows: int) -> None:
         self.n_rows += n_rows
         now = time.monotonic()
-        if self._status is None and now - self._last_line < LINE_SECONDS:
+        if self._live is None and now - self._last_line < LINE_SECONDS:
             return
-        recent, speed = model.history_["loss"][-_BATCH_ROWS:].mean(), self.n_rows / max(now - self._start, 1e-9)
+        history, speed = model.history_, self.n_rows / max(now - self._start, 1e-9)
+        recent = history["loss"][-_BATCH_ROWS:].mean()
         n_rows = self._n_before + self.n_rows
         about = f"{n_rows:,} rows, {model.n_clusters_} clusters, loss {recent:.4g}, {speed:,.0f} rows/s"
-        if self._status is not None:
-            self._status.update(about)
-        else:
+        if self._live is None:
             self._last_line = now
             click.echo(about, err=True)
+            return
+        from rich.text import Text
+
+        curves = f"clusters {curve(history['k'])}\nloss     {curve(history['loss'], clip=3.0)}"
+        self._live.update(Text(f"{curves}\n{about}"))
+
+
+def curve(values: Any, *, clip: float = math.inf) -> str:
+    """Numbers over time as a line of bars, the last ones to the right; means where there are many.
+
+    Values above ``clip`` times the median are cut off: the first losses are far larger than those that follow.
+    """
+    import numpy as np
+
+    if len(values) > _CURVE_WIDTH:
+        edges = np.linspace(0, len(values), _CURVE_WIDTH + 1).astype(int)[:-1]
+        values = np.add.reduceat(values, edges) / np.diff(np.append(edges, len(values)))
+    top = max(min(float(np.max(values)), clip * float(np.median(values))), 1e-300)
+    return "".join(_BARS[round(8 * min(1.0, float(value) / top))] for value in values)

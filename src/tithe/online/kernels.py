@@ -17,7 +17,7 @@ _SWAP_SHARE = 1.0 / 16.0  # share of the steps that propose all centres
 UNIFORM = 0.3  # share of births anywhere in the ball; the others come near the anchors
 _NEWEST_SHARE = 0.25  # of the others; a quarter go to all of the last anchors, and half to the first ones
 _DOF = 3.0  # of the Student law
-LARGEST = 8  # centres, in files of a kernel that is gone: see `Chain._check_state`
+LARGEST = 8  # centres up to which the permanent of the symmetric form is computed
 _LLOYD_STEPS = 10  # steps of a search
 _MAX_START_DRAWS = 100  # to start a chain inside the ball
 
@@ -516,7 +516,7 @@ def _means_of(rows, weight, n, k, row, seed, means, stamps, gap):
 
 
 @njit(cache=True, nogil=True)
-def _draw(dice, anchors, k, tau, out):
+def _draw(dice, anchors, k, tau, shuffle, out):
     d = out.shape[1]
     for c in range(k):
         chi = 0.0
@@ -526,15 +526,43 @@ def _draw(dice, anchors, k, tau, out):
         stretch = math.sqrt(2.0 * _DOF / chi) * tau
         for j in range(d):
             out[c, j] = anchors[c, j] + stretch * _normal(dice)
+    if shuffle:
+        for c in range(k - 1, 0, -1):
+            partner = min(int(_uniform(dice) * (c + 1)), c)
+            for j in range(d):
+                out[c, j], out[partner, j] = out[partner, j], out[c, j]
 
 
 @njit(cache=True, nogil=True)
-def log_proposal(centers, anchors, k, tau, log_constant):
-    """ln of the density of k centres, each drawn round the place of its number."""
-    total = 0.0
+def log_proposal(centers, anchors, k, tau, log_constant, symmetric):
+    """ln of the density of k centres: in the order of the places, or in any order (permanent / k!)."""
+    if not symmetric:
+        total = 0.0
+        for c in range(k):
+            total += _log_student_of(centers[c], anchors, c, tau, log_constant)
+        return total
+    table, shift = np.empty((k, k)), 0.0
     for c in range(k):
-        total += _log_student_of(centers[c], anchors, c, tau, log_constant)
-    return total
+        top = -np.inf
+        for m in range(k):
+            table[c, m] = _log_student_of(centers[c], anchors, m, tau, log_constant)
+            top = max(top, table[c, m])
+        for m in range(k):
+            table[c, m] = math.exp(table[c, m] - top)
+        shift += top - math.log(c + 1.0)
+    ways = np.zeros(1 << k)  # ways[set]: of giving the first |set| centres the places of the set
+    ways[0] = 1.0
+    for taken in range(1 << k):
+        c = 0
+        for m in range(k):
+            c += (taken >> m) & 1
+        if c == k or ways[taken] == 0.0:
+            continue
+        for m in range(k):
+            if not (taken >> m) & 1:
+                ways[taken | (1 << m)] += ways[taken] * table[c, m]
+    final = ways[(1 << k) - 1]
+    return shift + math.log(final) if final > 0.0 else -np.inf
 
 
 @njit(cache=True, nogil=True)
@@ -547,7 +575,7 @@ def _all_inside(centers, k, ball):
 
 
 @njit(cache=True, nogil=True)
-def swap_chain(row, seed, past, centers, state, means, stamps, tau, log_constant, fresh, prior, jumps,
+def swap_chain(row, seed, past, centers, state, means, stamps, tau, log_constant, symmetric, fresh, prior, jumps,
                jump_ratios, rate, eta, n_steps):  # fmt: skip
     """Steps of the chain after row number ``row``; returns how many were accepted.
 
@@ -565,20 +593,20 @@ def swap_chain(row, seed, past, centers, state, means, stamps, tau, log_constant
     k = state[K]
     _means_of(rows, weight, n, k, row, seed, means, stamps, gap)
     for _ in range(_MAX_START_DRAWS if fresh else 0):
-        _draw(dice, means[k], k, tau, trial)
+        _draw(dice, means[k], k, tau, symmetric, trial)
         if _all_inside(trial, k, prior[BALL]):
             for c in range(k):
                 _copy(trial[c], centers, c)
             break
     _losses(rows, n, centers, k, losses)
-    log_backward = log_proposal(centers, means[k], k, tau, log_constant)
+    log_backward = log_proposal(centers, means[k], k, tau, log_constant, symmetric)
     accepted = 0
     for _ in range(n_steps):
         chance = _uniform(dice)
         way = 2 if chance < jumps[k, 2] else (0 if chance < jumps[k, 2] + jumps[k, 0] else 1)
         new_k = k + way - 1
         _means_of(rows, weight, n, new_k, row, seed, means, stamps, gap)
-        _draw(dice, means[new_k], new_k, tau, trial)
+        _draw(dice, means[new_k], new_k, tau, symmetric, trial)
         log_uniform = math.log(_uniform(dice))
         if not _all_inside(trial, new_k, prior[BALL]):
             continue
@@ -589,7 +617,7 @@ def swap_chain(row, seed, past, centers, state, means, stamps, tau, log_constant
                 1.0 + 0.5 * curb[i] * (trial_losses[i] + losses[i] - 2.0 * predicted[i])
             )
             change += weight[i] * step
-        log_forward = log_proposal(trial, means[new_k], new_k, tau, log_constant)
+        log_forward = log_proposal(trial, means[new_k], new_k, tau, log_constant, symmetric)
         if (
             log_uniform
             >= -rate * change + (prior[LOG_BALL] - eta) * (new_k - k) + log_backward - log_forward + jump_ratios[k, way]

@@ -9,11 +9,11 @@ import numpy as np
 
 from tithe.clustering.objective import KMeansObjective, check_centers
 from tithe.core.contracts import SensitivityObjective
-from tithe.core.data import Array, Block, Moments, Survey
+from tithe.core.data import Array, Block, Coreset, Moments, Survey
 from tithe.core.state_checks import Floats, Instance, Integer, Integers, Optional, Storable, check_fields, expect
 from tithe.online.kernels import N, look_at_all
 from tithe.reduce.draws import MeanPilotObjective
-from tithe.reduce.stream import CoresetStream
+from tithe.reduce.stream import CoresetStream, StreamState
 
 N_ATTRIBUTES = 2  # the last columns of a row: the loss when it was predicted, and the curb
 _MAX_WEIGHT = 1e20  # squares of sums of weights must not overflow
@@ -180,6 +180,14 @@ class Past(Storable):
         """What kernels call the past: rows, columns, labels."""
         return self.rows, self.columns, self.labels
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the rows held, and of those in the stream."""
+        state = None if self.stream is None else self.stream.state
+        blocks = () if state is None else (*state.rows.parts, *state.tree.slots)
+        total: int = sum(array.nbytes for array in (*self.arrays, *(block.X for block in blocks)))
+        return total
+
     def room(self, state: Array) -> int:
         """The number of rows that can be added before `make_room`."""
         room = self.rows.shape[1] - int(state[N])
@@ -189,7 +197,8 @@ class Past(Storable):
         """Pass rows to the summary if there are enough of them, else allocate memory for more."""
         n = int(state[N])
         if self.stream is None or n - self.n_old < self.stream.leaf_size:
-            self._allocate(max(_MIN_ROOM, n))
+            more = max(_MIN_ROOM, n)
+            self.rows, self.columns, self.labels = (with_zeros(a, more) for a in (self.rows, self.columns, self.labels))
             return
         new = slice(self.n_old, n)
         if self.stream.n_rows == self.n_handed:  # if not, the last call was interrupted after the push
@@ -197,19 +206,23 @@ class Past(Storable):
         coreset = self.stream.coreset()
         self.old_ids, self.old_weights, self.n_handed = coreset.row_ids(), coreset.weights(), self.stream.n_rows
         n_old = state[N] = self.n_old
-        self._allocate(max(0, n_old + self.stream.leaf_size - self.rows.shape[1]))
+        more = max(0, n_old + self.stream.leaf_size - self.rows.shape[1])
+        self.rows, self.columns, self.labels = (with_zeros(a, more) for a in (self.rows, self.columns, self.labels))
         self.rows[:, :n_old] = coreset.X[:, :-2].T
         self.columns[0, :n_old] = self.old_weights
         self.columns[1:3, :n_old] = coreset.X[:, -2:].T
         look_at_all(self.arrays, centers, state)
 
-    def _allocate(self, more: int) -> None:
-        self.rows, self.columns, self.labels = (np.pad(array, ((0, 0), (0, more))) for array in self.arrays)
-
     def weights_by_age(self, state: Array, decay: float) -> Array:
         """The weights of the rows held by their age alone, whether their cluster has ended or not: (n,)."""
         n_new = int(state[N]) - self.n_old
         return np.concatenate([self.old_weights * decay**n_new, decay ** np.arange(n_new - 1.0, -1.0, -1.0)])
+
+    def widen(self, more: int) -> None:
+        """Add ``more`` columns, which are 0 in all rows so far."""
+        self.rows = np.concatenate([self.rows, np.zeros((more, self.rows.shape[1]))])
+        if self.stream is not None:
+            self.stream.state = _widened(self.stream.state, more)
 
     def block(self, state: Array, n_rows: int) -> Block:
         """The rows held, out of ``n_rows`` rows so far, with their weights and ids."""
@@ -219,3 +232,35 @@ class Past(Storable):
             sample_weight=self.columns[0, :n].copy(),
             indices=np.concatenate([self.old_ids, np.arange(n_rows - (n - self.n_old), n_rows)]),
         )
+
+
+def with_zeros(array: Array, more: int) -> Array:
+    """The array with ``more`` columns of zeros at the end."""
+    if more == 0:
+        return array
+    return np.concatenate([array, np.zeros((*array.shape[:-1], more), array.dtype)], axis=-1)
+
+
+def _widened(state: StreamState, more: int) -> StreamState:
+    """The state of a stream with columns added to all rows. The columns of the attributes stay the last ones."""
+
+    def wider(block: Any) -> Any:
+        rows, attributes = block.X[:, :-N_ATTRIBUTES], block.X[:, -N_ATTRIBUTES:]
+        return replace(block, X=np.concatenate([with_zeros(rows, more), attributes], axis=1), mean=None)
+
+    def wider_node(node: Coreset) -> Coreset:
+        totals = None if node.totals is None else with_zeros(node.totals, more)  # counts, costs, and sums by column
+        pilot = None if node.pilot is None else with_zeros(node.pilot, more)
+        coreset: Coreset = replace(wider(node), totals=totals, pilot=pilot)
+        return coreset
+
+    like, reducer = state.rows.like, state.reducer
+    parts = tuple(wider(part) for part in state.rows.parts)
+    if reducer is not None and reducer.pilot is not None:
+        reducer = replace(reducer, pilot=with_zeros(reducer.pilot, more))
+    return replace(
+        state,
+        rows=replace(state.rows, like=None if like is None else wider(like), parts=parts),
+        tree=replace(state.tree, slots=tuple(wider_node(slot) for slot in state.tree.slots)),
+        reducer=reducer,
+    )

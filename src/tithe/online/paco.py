@@ -36,7 +36,7 @@ from tithe.fit.collections import lazy_on_collections
 from tithe.fit.results import Described, named_values
 from tithe.fit.tables import checked_block
 from tithe.online.chain import KERNELS, PRESETS, SCALES, TINY, Chain, FinishedChain, inverse_temperature
-from tithe.online.kernels import SLACK
+from tithe.online.kernels import LARGEST, SLACK
 from tithe.rows.arrays import is_frame
 from tithe.rows.schema import TableSchema
 from tithe.storage.checkpoint import State, clean_state, load_state, save_state
@@ -121,10 +121,11 @@ class PACO(ClusterMixin, Described, Storable, BaseEstimator):
         The temperatures and penalties above.
     n_samples : int, optional
         Steps of the chain after each row; 500, or 12 with the preset ``"practical"``.
-    kernel : {"birth_death", "paper"}
+    kernel : {"birth_death", "symmetric", "paper"}
         What a step does. With ``"birth_death"`` a centre is added, removed or moved, which takes one pass over the
         past. ``"paper"`` proposes all centres at once, from Student distributions around a k-means solution of the
-        past; it mixes badly, since the order of the centres must match.
+        past; it mixes badly, since the order of the centres must match. ``"symmetric"`` proposes the same in any order,
+        for ``max_clusters`` up to 8.
     radius : float or "auto"
         The radius R. By default the norm of the first row that is not zero. Rows up to that one are predicted by a
         single centre at the origin, since the prior has no ball before. With a number, the first row is predicted by a
@@ -188,7 +189,7 @@ class PACO(ClusterMixin, Described, Storable, BaseEstimator):
     Notes
     -----
     It is a clusterer of river too: in its pipelines, and in ``river.evaluate.progressive_val_score``, rows are
-    dictionaries with the features of the first one. A missing feature is 0.
+    dictionaries. A new feature is 0 in earlier rows, and a missing one is 0.
     """
 
     _constraints: ClassVar[dict[str, Constraint]] = {
@@ -282,6 +283,7 @@ class PACO(ClusterMixin, Described, Storable, BaseEstimator):
                 raise ValueError(f"Row {at} of X has norm {far[at]:g}, beyond the radius of {chain.radius:g}.")
         self._chain = chain
         self._forget("labels_")
+        chain.widen(rows.shape[1])
         chain.take(rows)
 
     def _forget(self, *names: str) -> None:
@@ -373,16 +375,14 @@ class PACO(ClusterMixin, Described, Storable, BaseEstimator):
     def learn_one(self, x: Mapping[Any, float]) -> None:
         """Take one row, a dict of values by feature name. river's pipelines call this.
 
-        A feature that is missing is 0. A new one is refused. The columns have the order of the frame that came first,
-        else that of the names.
+        A feature that is missing is 0. A new one becomes one more column, which is 0 in all rows before. The columns
+        have the order of the frame that came first, then that of their names among those that came together.
         """
-        options, names, is_first = self._options(), self._names_of(x), self._chain is None
-        new = in_order(x.keys() - set(names))
-        if new:
-            raise ValueError(f"Feature {new[0]!r} is new: give all features in the first row, 0 where there is none.")
+        options, names, first, columns = self._options(), self._names_of(x), self._chain is None, self._columns()
+        names = names + in_order(name for name in x if name not in names)
         self._take(self._one(x, names), options)
         self._names, self.n_features_in_ = names, len(names)
-        if is_first:
+        if first or (columns is not None and len(names) > len(columns)):
             self._forget("feature_names_in_")
             if all(isinstance(name, str) for name in names):
                 self.feature_names_in_ = np.array(names, dtype=object)  # frames are asked for the same order
@@ -413,11 +413,11 @@ class PACO(ClusterMixin, Described, Storable, BaseEstimator):
 
     def _names_of(self, x: Mapping[Any, float]) -> list[Any]:
         """The known features in their order; those of ``x`` if rows had no names so far."""
-        if self._chain is None:
-            return in_order(x)
         names = self._names or self._columns()
         if names is not None:
             return names
+        if self._chain is None:
+            return []
         if len(x) != self.n_features_in_:
             raise ValueError(
                 f"The row has {len(x)} features, those before it had {self.n_features_in_} without names: the first "
@@ -441,6 +441,16 @@ class PACO(ClusterMixin, Described, Storable, BaseEstimator):
         if new_attrs:
             raise ValueError(f"No attribute can be changed, got {', '.join(new_attrs)}: make a clone with new_params.")
 
+    def __or__(self, other: Any) -> Any:
+        from river.compose import Pipeline
+
+        return Pipeline(self, other)
+
+    def __ror__(self, other: Any) -> Any:
+        from river.compose import Pipeline
+
+        return Pipeline(other, self)
+
     @classmethod
     def _unit_test_params(cls) -> Iterator[dict[str, Any]]:
         yield {}
@@ -450,6 +460,11 @@ class PACO(ClusterMixin, Described, Storable, BaseEstimator):
 
     def _get_params(self) -> dict[str, Any]:
         return self.get_params(deep=False)
+
+    @property
+    def _raw_memory_usage(self) -> int:
+        """Bytes of the rows held and of the history: river asks for them by this name."""
+        return self._chain.nbytes if isinstance(self._chain, Chain) else 0
 
     # -- on disk -------------------------------------------------------------------------------
 
@@ -522,8 +537,10 @@ class PACO(ClusterMixin, Described, Storable, BaseEstimator):
     def _options(self) -> dict[str, Any]:
         """The parameters, checked, and filled in where the preset decides."""
         check_params(self, self._constraints)
+        preset = PRESETS[self.preset]
         options = {name: value for name, value in self.get_params(deep=False).items() if name != "random_state"}
-        options |= {name: value for name, value in PRESETS[self.preset].items() if options[name] is None}
+        options["eta"] = preset.eta if self.eta is None else self.eta
+        options["n_samples"] = preset.n_samples if self.n_samples is None else self.n_samples
         if self.summary_size is not None and self.summary_size < 2 * self.max_clusters:
             least = 2 * self.max_clusters
             raise ValueError(f"summary_size={self.summary_size} is less than 2 * max_clusters: take at least {least}.")
@@ -536,4 +553,6 @@ class PACO(ClusterMixin, Described, Storable, BaseEstimator):
             raise ValueError(f"{fixed[0]} is of preset='theory', not of {self.preset!r}: name that preset.")
         if len(fixed) == 2:
             raise ValueError("Both horizon and inverse_temperature say what lambda is: give one of them.")
+        if options["kernel"] == "symmetric" and self.max_clusters > LARGEST:
+            raise ValueError(f"The symmetric kernel goes up to max_clusters={LARGEST}: take that, or birth_death.")
         return options
