@@ -9,7 +9,7 @@ import tithe
 
 def test_atoms() -> None:
     check_figure(tithe.plot.atoms, np.random.default_rng(0).normal(size=(10, 16)))
-    with pytest.raises(ValueError, match="no square"):
+    with pytest.raises(ValueError, match="shape"):
         tithe.plot.atoms(np.ones((3, 15)))
     with pytest.raises(ValueError, match="n_atoms"):
         tithe.plot.atoms(np.empty((0, 16)))

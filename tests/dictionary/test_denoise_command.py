@@ -117,16 +117,16 @@ def test_what_a_format_cannot_hold_is_said(tmp_path) -> None:
         write_picture(tmp_path / "a.webp", Picture(pixels=np.zeros((1, 16384), np.uint8)))
 
 
-def test_16_bits_of_grey_go_in_and_out(clean, tmp_path, capsys) -> None:
-    rng, grey = np.random.default_rng(0), clean[..., 1]
-    noisy = (257 * (grey + 15 * rng.normal(size=grey.shape))).clip(0, 65535).round().astype(np.uint16)
+def test_16_bit_colours_go_in_and_out(clean, tmp_path, capsys) -> None:
+    rng = np.random.default_rng(0)
+    noisy = (257 * (clean + 15 * rng.normal(size=clean.shape))).clip(0, 65535).round().astype(np.uint16)
     for ending in ("png", "tif"):
         given, out, truth = (tmp_path / f"{name}.{ending}" for name in ("in", "out", "clean"))
         write_picture(given, Picture(pixels=noisy))
-        write_picture(truth, Picture(pixels=grey.astype(np.uint16) * np.uint16(257)))
+        write_picture(truth, Picture(pixels=clean.astype(np.uint16) * np.uint16(257)))
         assert run("denoise", given, out, *FAST, "--sigma", 15 * 257, "--reference", truth) == 0
         said = capsys.readouterr().out
-        assert "in grey of 16 bits" in said and "Note" not in said
+        assert "in colour of 16 bits" in said and "Note" not in said
         before, after = map(float, re.search(r"PSNR\s+([\d.]+) -> ([\d.]+) dB", said).groups())
         assert after > before + 4
         pixels = read_picture(out).pixels

@@ -1,4 +1,4 @@
-"""Picture files: 16 bits, modes of all kinds, and damage."""
+"""Picture files: 16 bits as they are, modes of all kinds, and damage."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 from PIL import Image
 
 from tithe.core.errors import FileFormatError
+from tithe.dictionary import pictures
 from tithe.dictionary.pictures import Picture, read_picture, write_picture
 
 HEAD = b"\x89PNG\r\n\x1a\n"
@@ -57,45 +58,73 @@ def colours(rng) -> np.ndarray:
 
 
 @pytest.mark.parametrize("ending", [".png", ".tif"])
-def test_16_bits_of_grey_come_back_as_they_were(colours, tmp_path, ending) -> None:
-    picture = Picture(pixels=colours[..., 0], profile=b"what the greys mean")
-    assert write_picture(tmp_path / f"a{ending}", picture) == []
+@pytest.mark.parametrize("channels", [1, 2, 3, 4])
+def test_16_bits_come_back_as_they_were(colours, tmp_path, monkeypatch, ending, channels) -> None:
+    monkeypatch.setattr(pictures, "_STRIP_BYTES", 400)  # several strips of a TIFF
+    pixels = colours[..., 0] if channels < 3 else colours[..., :3]
+    alpha = colours[..., 3] if channels in (2, 4) else None
+    profile = b"what the colours mean"
+    notes = write_picture(tmp_path / f"a{ending}", Picture(pixels=pixels, alpha=alpha, profile=profile))
     back = read_picture(tmp_path / f"a{ending}")
-    np.testing.assert_array_equal(back.pixels, picture.pixels)
-    assert back.pixels.dtype == np.uint16 and back.profile == picture.profile and back.notes == []
-    for other in (Picture(pixels=colours[..., :3]), Picture(pixels=colours[..., 0], alpha=colours[..., 3])):
-        assert write_picture(tmp_path / f"a{ending}", other) == [f"16 bits became 8 in {ending}"]
-        assert read_picture(tmp_path / f"a{ending}").pixels.dtype == np.uint8
+    if ending == ".tif" and channels == 2:
+        assert notes == ["grey with alpha became colour in .tif"]
+        pixels = np.repeat(pixels[..., None], 3, axis=2)
+    else:
+        assert notes == []
+    np.testing.assert_array_equal(back.pixels, pixels)
+    assert back.pixels.dtype == np.uint16 and back.profile == profile and back.notes == []
+    if alpha is None:
+        assert back.alpha is None
+    else:
+        np.testing.assert_array_equal(back.alpha, alpha)
+        assert back.alpha.dtype == np.uint16
 
 
 @pytest.mark.parametrize("interlaced", [False, True])
 @pytest.mark.parametrize(("kind", "channels"), [(2, 3), (6, 4), (4, 2)])
-def test_other_png_of_16_bits_are_read_with_8(colours, tmp_path, interlaced, kind, channels) -> None:
+def test_16_bit_png_of_others(colours, tmp_path, interlaced, kind, channels) -> None:
     values = colours[..., :channels]
     (tmp_path / "a.png").write_bytes(png(values, kind, interlaced=interlaced))
     back = read_picture(tmp_path / "a.png")
-    expected = values[..., [0, 0, 0]] if channels == 2 else values[..., :3]  # Pillow reads grey with alpha as colours
-    np.testing.assert_array_equal(back.pixels, expected >> 8)
-    assert (back.alpha is None) == (channels == 3) and "8" in back.notes[0]
+    np.testing.assert_array_equal(back.pixels, values[..., 0] if channels == 2 else values[..., :3])
+    assert (back.alpha is None) == (channels == 3) and back.notes == []
 
 
-def test_tiff_of_16_bit_colours_are_read_with_8(colours, tmp_path) -> None:
+def test_16_bit_tiff_of_others(colours, tmp_path) -> None:
     for order in "<>":
         (tmp_path / "a.tif").write_bytes(tiff(colours[..., :3], order))
-        back = read_picture(tmp_path / "a.tif")
-        np.testing.assert_array_equal(back.pixels, colours[..., :3] >> 8)
-        assert "8" in back.notes[0]
+        np.testing.assert_array_equal(read_picture(tmp_path / "a.tif").pixels, colours[..., :3])
         (tmp_path / "a.tif").write_bytes(tiff(colours[..., :3], order, planar=2))
         with pytest.raises(FileFormatError, match="separate planes"):
             read_picture(tmp_path / "a.tif")
 
 
-def test_one_grey_stands_for_transparency(colours, tmp_path) -> None:
-    grey = colours[..., 1].copy()
-    grey[2:5, 3:9] = 300
+def test_pillow_reads_the_higher_bytes_of_what_we_write(colours, tmp_path) -> None:
+    for ending in (".png", ".tif"):
+        write_picture(tmp_path / f"a{ending}", Picture(pixels=colours[..., :3], alpha=colours[..., 3]))
+        np.testing.assert_array_equal(np.asarray(Image.open(tmp_path / f"a{ending}")), colours >> 8)
+
+
+def test_one_colour_stands_for_transparency(colours, tmp_path) -> None:
+    values = colours[..., :3]
+    values[2:5, 3:9] = (7, 300, 65535)
+    (tmp_path / "a.png").write_bytes(png(values, 2, chunk(b"tRNS", struct.pack(">3H", 7, 300, 65535))))
+    clear = np.zeros(values.shape[:2], bool)
+    clear[2:5, 3:9] = True
+    np.testing.assert_array_equal(read_picture(tmp_path / "a.png").alpha, np.where(clear, 0, 65535))
+    grey = values[..., 1].copy()
     (tmp_path / "b.png").write_bytes(png(grey, 0, chunk(b"tRNS", struct.pack(">H", 300))))
     back = read_picture(tmp_path / "b.png")
     np.testing.assert_array_equal(back.alpha, np.where(grey == 300, 0, 65535))
+    assert write_picture(tmp_path / "c.png", back) == []
+    np.testing.assert_array_equal(read_picture(tmp_path / "c.png").alpha, back.alpha)
+
+
+def test_16_bits_are_turned_upright(colours, tmp_path) -> None:
+    turned = Image.Exif()
+    turned[0x0112] = 6
+    (tmp_path / "a.png").write_bytes(png(colours[..., :3], 2, chunk(b"eXIf", turned.tobytes()[6:])))
+    np.testing.assert_array_equal(read_picture(tmp_path / "a.png").pixels, np.rot90(colours[..., :3], -1))
 
 
 def test_other_modes(tmp_path) -> None:
@@ -114,18 +143,23 @@ def test_other_modes(tmp_path) -> None:
     assert bits.notes == ["black and white became grey"]
     Image.merge("CMYK", [image] * 4).save(tmp_path / "cmyk.tif", icc_profile=b"of inks")
     assert read_picture(tmp_path / "cmyk.tif").profile is None  # it says nothing of red, green and blue
+    (tmp_path / "deep.ppm").write_bytes(b"P6 9 9 65535\n" + bytes(9 * 9 * 6))
+    assert read_picture(tmp_path / "deep.ppm").notes == ["16-bit colours were read with 8 bits"]
 
 
 def test_damaged_files_are_refused(colours, tmp_path) -> None:
     whole = png(colours[..., :3], 2)
     huge = HEAD + chunk(b"IHDR", struct.pack(">IIBBBBB", 2**30, 2**30, 16, 2, 0, 0, 0)) + whole[33:]
+    broken = bytearray(whole)
+    broken[60] ^= 1
     lies = whole[:33] + chunk(b"IDAT", b"no zlib") + chunk(b"IEND", b"")
-    for data in (whole[:500], huge, lies, whole[:33], b""):
+    other_sum = whole[:-16] + bytes(4) + whole[-12:]
+    for data in (whole[:500], whole[:-12], bytes(broken), other_sum, huge, lies, whole[:33], b""):
         (tmp_path / "a.png").write_bytes(data)
         with pytest.raises(FileFormatError, match=r"a\.png' is not a (whole )?picture"):
             read_picture(tmp_path / "a.png")
-    write_picture(tmp_path / "a.tif", Picture(pixels=colours[..., 0]))
-    (tmp_path / "a.tif").write_bytes((tmp_path / "a.tif").read_bytes()[:300])
+    write_picture(tmp_path / "a.tif", Picture(pixels=colours[..., :3]))
+    (tmp_path / "a.tif").write_bytes((tmp_path / "a.tif").read_bytes()[:900])
     with pytest.raises(FileFormatError):
         read_picture(tmp_path / "a.tif")
 
@@ -134,7 +168,7 @@ def test_damaged_files_are_refused(colours, tmp_path) -> None:
 @pytest.mark.parametrize("ending", [".png", ".tif", ".gif", ".bmp", ".jpg", ".webp"])
 def test_damage_of_any_kind_has_one_error(colours, tmp_path, ending) -> None:
     path = tmp_path / f"a{ending}"
-    pixels = colours[..., 0] if ending in (".png", ".tif") else (colours[..., :3] >> 8).astype(np.uint8)
+    pixels = colours[..., :3] if ending in (".png", ".tif") else (colours[..., :3] >> 8).astype(np.uint8)
     write_picture(path, Picture(pixels=pixels))
     whole = path.read_bytes()
     rng = np.random.default_rng(1)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import io as memory
 import os
+import struct
+import sys
+import zlib
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,11 +29,15 @@ _ALPHA_ADVICE = {
     (4,): " An alpha channel is not noise: leave it out, image[..., :3].",
 }
 _STRIPE_PIXELS = 1 << 20  # pixels worked on at a time
+_OTHER_ORDER = {"B": "L", "L": "B", "N": "B" if sys.byteorder == "little" else "L"}
 _PIXEL_BYTES = {"I": 4, "F": 4, "I;16": 2, "I;16B": 2, "I;16L": 2, "I;16N": 2}  # per channel; 1 in other modes
 _BITS, _PLANAR = 258, 284  # tags of TIFF
 _ALPHA_FORMATS = (".png", ".tif", ".tiff", ".webp")
-_DEEP_FORMATS = (".png", ".tif", ".tiff")  # with 16 bits of grey
+_DEEP_FORMATS = (".png", ".tif", ".tiff")  # with 16 bits
 _MAX_SIDE = {".jpg": 65535, ".jpeg": 65535, ".webp": 16383}  # pixels along a side, of lossy formats
+_STRIP_BYTES = 1 << 22  # bytes of a TIFF that are compressed at a time
+_ZLIB_LEVEL = 4  # higher levels hardly compress the lower bytes of photographs
+_PNG_HEAD = 33  # bytes of the signature and the first chunk of a PNG
 _PIXELS_PER_ENTRY, _LINE_PIXELS, _BACKGROUND = 5, 2, 255  # in pictures of atoms: of an entry, and between atoms
 
 
@@ -161,9 +168,9 @@ class Picture:
 def read_picture(path: str | os.PathLike[str], limits: Limits | None = None) -> Picture:
     """Read a picture of any format and mode that Pillow knows, and rotate it as its EXIF data says.
 
-    Palettes become colours, and an alpha channel is stored apart. Of several frames the first is read. Grey of 16 bits
-    keeps them; colours and grey with alpha are read with 8, with a note. A picture that takes more memory than
-    ``limits`` allow is refused before it is unpacked.
+    Palettes become colours, and an alpha channel is stored apart. Of several frames the first is read. PNG and TIFF
+    files of 16 bits keep them, in grey and in colour; other colours of more than 8 bits are read with 8, with a note.
+    A picture that takes more memory than ``limits`` allow is refused before it is unpacked.
     """
     from PIL import UnidentifiedImageError
 
@@ -191,23 +198,106 @@ def _read(path: str | os.PathLike[str], limits: Limits) -> Picture:
         n_frames = getattr(image, "n_frames", 1)
         if n_frames > 1:
             notes.append(f"the first of {n_frames} frames was read")
+        if image.format == "PNG":
+            _check_chunks(path)
+        layout = _layout(image)
         profile = None if image.mode in ("CMYK", "LAB", "YCbCr") else image.info.get("icc_profile")
-        if _is_deep(image):
-            notes.append("16 bits were read as 8: only grey without alpha keeps them")
-        image.load()
-        ImageOps.exif_transpose(image, in_place=True)
-        pixels, alpha = _arrays(image, notes)
+        if _is_deep(image, layout):
+            pixels, alpha = _deep_arrays(path, layout, image.info.get("transparency"))
+        else:
+            if layout[-4:-1] == ";16" and image.mode in ("RGB", "RGBA", "CMYK"):
+                notes.append("16-bit colours were read with 8 bits")
+            image.load()
+            ImageOps.exif_transpose(image, in_place=True)
+            pixels, alpha = _arrays(image, notes)
     return Picture(pixels=pixels, alpha=alpha, profile=profile, notes=notes)
 
 
-def _is_deep(image: Any) -> bool:
-    """Whether the file has 16 bits for each channel of a pixel, of which Pillow reads 8."""
+def _check_chunks(path: str | os.PathLike[str]) -> None:
+    """Refuse a PNG that ends early or has a wrong checksum, since Pillow does not check those of pixels."""
+    with open(path, "rb") as file:
+        file.seek(8)
+        kind = b""
+        while kind != b"IEND":
+            head = file.read(8)
+            if len(head) < 8:
+                raise OSError("it ends before its last part")
+            left, kind = struct.unpack(">I4s", head)
+            checksum = zlib.crc32(kind)
+            while left:
+                data = file.read(min(left, 1 << 20))
+                if not data:
+                    raise OSError("it ends before its last part")
+                left, checksum = left - len(data), zlib.crc32(data, checksum)
+            if file.read(4) != struct.pack(">I", checksum):
+                raise OSError(f"the checksum of a part, {kind!r}, is wrong")
+
+
+# -- 16 bits ---------------------------------------------------------------------------------------
+
+
+def _layout(image: Any) -> str:
+    """Pillow's name of the layout of a pixel in the file. A PPM of more than 8 bits gets that of a PNG."""
+    args = image.tile[0][3] if image.tile else ""
+    if image.format == "PPM" and isinstance(args, tuple) and args[-1] > 255:
+        return f"{args[0]};16B"
+    return args if isinstance(args, str) else str(args[0]) if args else ""
+
+
+def _is_deep(image: Any, layout: str) -> bool:
+    """Whether all 16 bits of colours, or of grey and alpha, can be read."""
     if image.format == "TIFF":
         bits, planar = image.tag_v2.get(_BITS, (1,)), image.tag_v2.get(_PLANAR, 1)
         if planar == 2 and len(bits) > 1 and max(bits) > 8:  # Pillow reads them wrongly
             raise FileFormatError("its 16-bit colours stand in separate planes; write them pixel by pixel")
-    layout = str(image.tile[0][3]) if image.tile else ""
-    return ";16" in layout and image.mode in ("LA", "RGB", "RGBA", "CMYK")
+    elif image.format != "PNG":
+        return False
+    return layout[:-1] in ("RGB;16", "RGBA;16", "RGBX;16") or (layout == "LA;16B" and image.mode == "RGBA")
+
+
+def _deep_arrays(path: str | os.PathLike[str], layout: str, clear: Any) -> tuple[Array, Array | None]:
+    """Pixels and alpha of 16 bits. ``clear`` is the colour that means full transparency, if any.
+
+    Pillow reads one byte per channel, the higher one. With the opposite byte order it reads the lower ones. Grey with
+    alpha has four bytes per pixel, and is read as four channels of one byte.
+    """
+    if layout == "LA;16B":
+        channels_of_bytes = _bytes_as(path, "RGBA")
+        high, low = channels_of_bytes[..., ::2], channels_of_bytes[..., 1::2]
+    else:
+        high, low = (_bytes_as(path, way) for way in (layout, layout[:-1] + _OTHER_ORDER[layout[-1]]))
+    values = high.astype(np.uint16)
+    values <<= 8
+    values |= low
+    channels = values.shape[2]
+    if channels in (2, 4):
+        pixels = np.ascontiguousarray(values[..., 0] if channels == 2 else values[..., :3])
+        return pixels, np.ascontiguousarray(values[..., -1])
+    return values, None if clear is None else _opaque(np.not_equal(values, np.array(clear, np.uint16)))
+
+
+def _bytes_as(path: str | os.PathLike[str], layout: str) -> Array:
+    """The picture read with this layout of its bytes, and rotated as its EXIF data says."""
+    from PIL import Image, ImageOps
+
+    with Image.open(path) as image:
+        image.tile = [
+            tile._replace(args=(layout, *tile.args[1:]) if isinstance(tile.args, tuple) else layout)
+            for tile in image.tile
+        ]
+        image.load()
+        ImageOps.exif_transpose(image, in_place=True)
+        return np.asarray(image)
+
+
+def _opaque(differs: Array) -> Array:
+    """Alpha of 16 bits: opaque where ``differs``, (h, w) or (h, w, 3), from the transparent colour."""
+    if differs.ndim == 3:
+        differs = np.any(differs, axis=2)
+    return differs.astype(np.uint16) * np.uint16(65535)
+
+
+# -- 8 bits, and grey ------------------------------------------------------------------------------
 
 
 def _arrays(image: Any, notes: list[str]) -> tuple[Array, Array | None]:
@@ -216,8 +306,7 @@ def _arrays(image: Any, notes: list[str]) -> tuple[Array, Array | None]:
         if values.min() < 0 or values.max() > 65535:
             raise FileFormatError("its values do not fit into 16 bits")
         clear = image.info.get("transparency")
-        alpha = None if clear is None else np.where(values == clear, 0, 65535).astype(np.uint16)
-        return values.astype(np.uint16), alpha
+        return values.astype(np.uint16), None if clear is None else _opaque(np.not_equal(values, clear))
     if image.mode == "F":
         raise FileFormatError("its pixels are floating point numbers; load it as an array and use ImageDenoiser")
     alpha = None
@@ -259,12 +348,20 @@ def write_picture(path: str | os.PathLike[str], picture: Picture) -> list[str]:
     if alpha is not None and ending not in _ALPHA_FORMATS:
         notes.append(f"the alpha channel was dropped: {ending} has none")
         alpha = None
-    keeps_bits = ending in _DEEP_FORMATS and pixels.ndim == 2 and alpha is None
-    if pixels.dtype == np.uint16 and not keeps_bits:
+    deep = pixels.dtype == np.uint16 and ending in _DEEP_FORMATS
+    if deep and alpha is not None and pixels.ndim == 2 and ending != ".png":  # few programs read such a TIFF
+        notes.append(f"grey with alpha became colour in {ending}")
+        pixels = np.repeat(pixels[..., None], 3, axis=2)
+    elif pixels.dtype == np.uint16 and not deep:
         notes.append(f"16 bits became 8 in {ending}")
         pixels, alpha = _as_bytes(pixels), None if alpha is None else _as_bytes(alpha)
     with replacing(path) as temporary:
-        _save(temporary, ending, pixels, alpha, picture.profile)
+        if deep:
+            values = pixels if pixels.ndim == 3 else pixels[..., None]
+            values = values if alpha is None else np.concatenate([values, alpha[..., None]], axis=2)
+            (_save_deep_png if ending == ".png" else _save_deep_tiff)(temporary, values, picture.profile)
+        else:
+            _save(temporary, ending, pixels, alpha, picture.profile)
     return notes
 
 
@@ -278,6 +375,45 @@ def _save(path: Path, ending: str, pixels: Array, alpha: Array | None, profile: 
     if profile:
         options["icc_profile"] = profile
     image.save(path, format=Image.registered_extensions()[ending], **options)
+
+
+def _save_deep_png(path: Path, values: Array, profile: bytes | None) -> None:
+    """Write values (h, w, 1 to 4) of 16 bits: Pillow writes colors with 8."""
+    import png
+
+    height, width, channels = values.shape
+    writer = png.Writer(
+        width, height, greyscale=channels < 3, alpha=channels in (2, 4), bitdepth=16, compression=_ZLIB_LEVEL
+    )
+    whole = memory.BytesIO()
+    writer.write_packed(whole, (row.astype(">u2").tobytes() for row in values))
+    with open(path, "wb") as file, whole.getbuffer() as data:
+        file.write(data[:_PNG_HEAD])
+        if profile:  # which pypng does not write
+            png.write_chunk(file, b"iCCP", b"ICC profile\0\0" + zlib.compress(profile))
+        file.write(data[_PNG_HEAD:])
+
+
+def _save_deep_tiff(path: Path, values: Array, profile: bytes | None) -> None:
+    """Write values (h, w, 1 to 4) of 16 bits."""
+    import tifffile
+
+    channels = values.shape[2]
+    tifffile.imwrite(
+        path,
+        values if channels > 1 else values[..., 0],
+        photometric="rgb" if channels > 2 else "minisblack",
+        planarconfig="contig" if channels > 1 else None,
+        extrasamples=["unassalpha"] if channels in (2, 4) else None,
+        rowsperstrip=max(1, _STRIP_BYTES // values[0].nbytes),
+        compression="adobe_deflate",
+        compressionargs={"level": _ZLIB_LEVEL},
+        predictor=True,
+        iccprofile=profile,
+        software=False,
+        metadata=None,
+        maxworkers=1,
+    )
 
 
 def _as_bytes(values: Array) -> Array:
