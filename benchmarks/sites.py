@@ -21,6 +21,7 @@ from common import load_rows, save, show
 from tithe import Block, Coreset, build_coreset, distortion, merge_coresets
 from tithe.objectives import KMeansObjective
 from tithe.reduce.distortion import random_queries
+from tithe.reduce.merge import site_sizes
 
 Sites = list[np.ndarray]
 
@@ -38,27 +39,16 @@ def divided(X: np.ndarray, n_sites: int, kind: str, rng: np.random.Generator) ->
     return [X[rows] for rows in np.split(order, edges)]
 
 
-def shared(shares: np.ndarray, total: int) -> list[int]:
-    """Sizes in proportion to the shares, at least one."""
-    return np.maximum(1, np.floor(shares / shares.sum() * total)).astype(int).tolist()
-
-
-def local_costs(small: list[Coreset]) -> np.ndarray:
-    """What the rows of each site cost at its own rough solution (Balcan, Ehrlich and Liang 2013)."""
-    objective = small[0].objective
-    pilots = [objective.pilot(c, rng=np.random.default_rng(0)) if c.pilot is None else c.pilot for c in small]
-    return np.array([c.weights() @ objective.cost(c, pilot) for c, pilot in zip(small, pilots, strict=True)])
-
-
-def sensitivities(small: list[Coreset]) -> np.ndarray:
-    """The sum of the bounds of `KMeansObjective` over each site, with the cost of all sites."""
+def by_sensitivity(small: list[Coreset], total: int) -> list[int]:
+    """Sizes in proportion to the sum of the bounds of `KMeansObjective` over a site, with the cost of all sites."""
     objective = small[0].objective
     totals = [c.objective.survey(c, c.objective.pilot(c, rng=np.random.default_rng(0))).totals for c in small]
     totals = [known if c.totals is None else c.totals for c, known in zip(small, totals, strict=True)]
     cost = np.array([t[:, 1].sum() for t in totals])
     slope, of_clusters, base = objective.ratio
     alpha = 8.0 * (np.log(objective.n_clusters) + 2.0)
-    return (slope + of_clusters) * alpha * cost / cost.sum() + base * np.array([len(t) for t in totals])
+    share = (slope + of_clusters) * alpha * cost / cost.sum() + base * np.array([len(t) for t in totals])
+    return np.maximum(1, np.floor(share / share.sum() * total)).astype(int).tolist()
 
 
 def methods(sites: Sites, objective: KMeansObjective, size: int, seed: int) -> dict[str, Callable[[], Coreset]]:
@@ -85,9 +75,9 @@ def methods(sites: Sites, objective: KMeansObjective, size: int, seed: int) -> d
         "union, equal sizes, pilot of the first site": lambda: merge_coresets(
             built(equal, pilot=small[0].pilot), random_state=seed
         ),
-        "union, sizes by rows": lambda: union(shared(np.array([c.weight_seen for c in small]), size)),
-        "union, sizes by cost": lambda: union(shared(local_costs(small), size)),
-        "union, sizes by sensitivity": lambda: union(shared(sensitivities(small), size)),
+        "union, sizes by rows": lambda: union(site_sizes(small, size, by="weight")),
+        "union, sizes by cost": lambda: union(site_sizes(small, size, random_state=0)),
+        "union, sizes by sensitivity": lambda: union(by_sensitivity(small, size)),
         "merged to size": lambda: merged(None),
         "merged to size, pilot of the first site": lambda: merged(small[0].pilot),
         "merged to size, pilot of all": lambda: merged(merge_coresets(small, random_state=seed).pilot),

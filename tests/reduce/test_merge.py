@@ -21,6 +21,7 @@ from tithe import (
 )
 from tithe.objectives import KMeansObjective, KMedianObjective, LogisticObjective
 from tithe.reduce.calibration import calibrated
+from tithe.reduce.merge import site_sizes
 from tithe.storage.blocks import rows_bytes
 
 SIZES = (6000, 2500, 900, 400, 60)  # the last one is kept whole
@@ -316,3 +317,24 @@ def test_totals_from_files_that_do_not_fit_are_refused(sites, apart, together, t
     (tmp_path / "1.parquet").write_bytes(b"PAR1 and no more")
     with pytest.raises(FileFormatError, match="not a whole Parquet file"):
         merge_coresets([tmp_path / "0.parquet", tmp_path / "1.parquet"])
+
+
+@pytest.mark.parametrize("objective", [KMeansObjective(n_clusters=3), KMedianObjective(n_clusters=3)])
+def test_sizes_of_sites_follow_their_costs(rng, objective) -> None:
+    power = 2 if objective.name == "kmeans" else 1
+    sites = [rng.normal(size=(2000, 2)), 5.0 * rng.normal(size=(2000, 2)), np.ones((50, 2))]
+    small = [build_coreset(X, objective=objective, coreset_size=150, random_state=0) for X in sites]
+    sizes = site_sizes(small, 1000, random_state=0)
+    assert sum(sizes) == 1000 and sizes[2] == 1  # all of its rows are equal
+    assert sizes[1] / sizes[0] == pytest.approx(5.0**power, rel=0.15)
+    assert site_sizes(small, 405, by="weight") == [200, 200, 5]
+    assert site_sizes(small, 3) == [1, 1, 1]
+
+
+def test_sizes_of_sites_by_cost_need_clusters(rng) -> None:
+    X = rng.normal(size=(500, 2))
+    coreset = build_coreset(X, X[:, 0] > 0, objective="logistic", coreset_size=50, random_state=0)
+    with pytest.raises(ValueError, match="by='weight'"):
+        site_sizes([coreset], 10)
+    with pytest.raises(ValueError, match="coreset_size"):
+        site_sizes([coreset, coreset], 1)
