@@ -10,7 +10,7 @@ from tithe import Block, build_coreset, distortion, propose_size
 from tithe.core.data import effective_sample_size
 from tithe.objectives import KMeansObjective, LogisticObjective, MarginObjective
 from tithe.reduce import sizing
-from tithe.reduce.distortion import Distortion, hard_queries, random_queries, ratio_error
+from tithe.reduce.distortion import Distortion, random_queries, ratio_error
 from tithe.reduce.sizing import extrapolate_size
 
 KMEANS = KMeansObjective(n_clusters=4)
@@ -99,7 +99,7 @@ def test_pilot_rule() -> None:
 def test_a_larger_eps_never_proposes_more_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     """Limits come from five draws of each size and go up and down; here by a factor of up to 20."""
     X = np.random.default_rng(0).normal(size=(4000, 2))
-    monkeypatch.setattr(sizing, "hard_queries", lambda *_, seed: [])  # no limit is measured here
+    monkeypatch.setattr(KMeansObjective, "hard_params", lambda *_, rng: [])  # no limit is measured here
     proposed: list[int] = []
     for trial in range(10):
 
@@ -153,7 +153,7 @@ def test_hard_queries_of_linear_models(objective: LogisticObjective) -> None:
     y = rng.integers(0, objective.n_classes, 300).astype(np.int32)
     shape = (objective.n_scores, 4)
     for rows in (X, sparse.csr_matrix(X)):
-        queries = hard_queries(Block(X=rows, y=y), objective, seed=0)
+        queries = objective.hard_params(Block(X=rows, y=y), rng=np.random.default_rng(0))
         assert all(q.shape == shape and np.isfinite(q).all() for q in queries)
         assert not queries[0].any()
         costs = np.array([objective.cost(Block(X=X[7:8], y=y[7:8]), q)[0] for q in queries])

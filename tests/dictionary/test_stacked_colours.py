@@ -7,7 +7,7 @@ import pytest
 
 from tithe import load_model, save_model
 from tithe.core.data import concat
-from tithe.dictionary import ImageDenoiser, Reference
+from tithe.dictionary import ImageDenoiser
 from tithe.dictionary.patches import PatchSource
 from tithe.dictionary.pictures import as_colors, atoms_picture
 from tithe.dictionary.solver import stacked_cosines
@@ -86,13 +86,7 @@ def test_cosines_of_stacked_planes() -> None:
 
 def test_parameters_of_the_draw_and_the_search(picture) -> None:
     noisy = picture[..., 0] + 20 * np.random.default_rng(1).normal(size=picture.shape[:2])
-    reference = Reference("singular", 3, beta=0.0, include=True)
-    model = denoiser(reference=reference, variant="plain", initial="data").fit(noisy)
-    learner = model.learner_
-    assert (learner.variant, learner.reference.beta) == ("plain", 0.0) and learner.certificate_ is None
-    vectors = model.coreset_.pilot.reshape(3, 36)
-    np.testing.assert_allclose(np.abs((vectors * model.components_[:3]).sum(axis=1)), 1.0, rtol=1e-5)
-    with pytest.raises(ValueError, match="include=True"):
-        denoiser(reference=Reference(beta=0.0)).fit(noisy)
+    learner = denoiser(variant="plain").fit(noisy).learner_
+    assert learner.variant == "plain" and learner.certificate_ is None
     with pytest.raises(ValueError, match="colours"):
         denoiser(colours="both").fit(noisy)

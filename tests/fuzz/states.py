@@ -107,7 +107,7 @@ def use_model(data: bytes) -> None:
         model = load_model(path)
     if isinstance(model, ImageDenoiser):
         model.denoise(PICTURE)
-        model.reconstruct(PICTURE, 1)
+        model.reconstruct(PICTURE)
         return
     for _ in range(2):
         for method in ("predict", "transform", "predict_proba", "decision_function"):

@@ -19,12 +19,11 @@ _MAX_CHUNKS = 8  # runs of rows that a curvature is added up in
 _DENSE_SHARE = 0.1  # share of stored entries from which sparse rows are better multiplied as dense ones
 
 
-def growing(first: float, factor: float = 100.0) -> Iterator[float]:
-    """first, factor * first, factor^2 * first, ... without end."""
-    value = first
+def growing(first: float) -> Iterator[float]:
+    """first, 100 first, 10,000 first, ... without end."""
     while True:
-        yield value
-        value *= factor
+        yield first
+        first *= 100.0
 
 
 def jittered_cholesky(matrix: Array, jitters: Iterable[float]) -> Array:

@@ -19,14 +19,13 @@ from tithe.core.params import (
     RealNumber,
     WholeNumber,
     check_params,
-    check_value,
 )
 from tithe.core.progress import Progress, timed
 from tithe.core.seeding import as_seed, rng_for
 from tithe.core.state_checks import Flag, Floats, Instance, Integer, Number, Parts, Sometimes, expect
 from tithe.dictionary.ksvd import KSVD
 from tithe.dictionary.noise import ClippedNoise, data_range, estimate_sigma, find_clipping
-from tithe.dictionary.objective import REFERENCE, DictionaryObjective, Reference, ReferenceKind
+from tithe.dictionary.objective import DictionaryObjective
 from tithe.dictionary.patches import Coder, PatchSource, averaged, check_mask, filled
 from tithe.dictionary.pictures import Planes, as_pixels
 from tithe.dictionary.solver import cosine_atoms, stacked_cosines
@@ -84,12 +83,7 @@ class ImageDenoiser(StoredEstimator, BaseEstimator):
         Further iterations on some 50,000 patches, drawn uniformly: the more patches an atom is learned from, the less
         noise it contains.
     construction, engine
-        See `build_coreset`.
-    reference : str or Reference
-        The rough dictionary that patches are drawn by, see `KSVD`. The mean of each patch is subtracted first, so its
-        error at the constant is its energy.
-    initial : {"dct", "data"} or array (k, d)
-        Where K-SVD starts.
+        See `build_coreset`. Patches are drawn by their energy, as the mean of each is subtracted first.
     variant
         See `KSVD`.
     data_range : float, optional
@@ -145,7 +139,6 @@ class ImageDenoiser(StoredEstimator, BaseEstimator):
         "colours": OneOf("planes", "stacked"),
         "n_components": WholeNumber(least=1),
         "coreset_size": OneOf("auto", None) | CORESET_SIZE,
-        "reference": REFERENCE,
         "step": WholeNumber(least=1),
         "n_nonzero_coefs": WholeNumber(least=1),
         "max_iter": WholeNumber(least=1),
@@ -167,8 +160,6 @@ class ImageDenoiser(StoredEstimator, BaseEstimator):
         max_iter: int = 15,
         refine_iter: int = 10,
         construction: Any = "auto",
-        reference: Reference | ReferenceKind = "constant",
-        initial: Any = "dct",
         variant: str = "accelerated",
         data_range: float | None = None,
         clipped: bool | str = "auto",
@@ -186,8 +177,6 @@ class ImageDenoiser(StoredEstimator, BaseEstimator):
         self.max_iter = max_iter
         self.refine_iter = refine_iter
         self.construction = construction
-        self.reference = reference
-        self.initial = initial
         self.variant = variant
         self.data_range = data_range
         self.clipped = clipped
@@ -272,8 +261,7 @@ class ImageDenoiser(StoredEstimator, BaseEstimator):
         )
 
     def _objective(self) -> DictionaryObjective:
-        reference = Reference.of(self.reference)
-        return reference.objective(n_components=self.n_components, n_nonzero_coefs=self.n_nonzero_coefs)
+        return DictionaryObjective(n_components=self.n_components, n_nonzero_coefs=self.n_nonzero_coefs)
 
     def _refine_patches(self, source: PatchSource, rng: np.random.Generator) -> Array | None:
         """Patches to refine the atoms on; None if all were learned from, or ``refine_iter`` is 0."""
@@ -285,16 +273,13 @@ class ImageDenoiser(StoredEstimator, BaseEstimator):
         return rows if len(rows) > size else None
 
     def _learner(self, seed: int, d: int) -> KSVD:
-        noisy, initial = self.sigma_ > 0.0, self.initial
-        if isinstance(initial, str) and initial == "dct" and d > self.patch_size**2:
-            initial = stacked_cosines(self.n_components, self.patch_size)
+        noisy, is_stacked = self.sigma_ > 0.0, d > self.patch_size**2
         return KSVD(
             self.n_components,
             n_nonzero_coefs=self._max_atoms(d) if noisy else min(self.n_nonzero_coefs, self.n_components),
             tol=self._target(d) if noisy else None,
             max_iter=self.max_iter,
-            reference=self.reference,
-            initial=initial,
+            initial=stacked_cosines(self.n_components, self.patch_size) if is_stacked else "dct",
             variant=self.variant,
             random_state=int(rng_for(seed, "learn").integers(2**62)),
         )
@@ -320,17 +305,10 @@ class ImageDenoiser(StoredEstimator, BaseEstimator):
         """`fit` and `denoise` of one picture."""
         return self.fit(image, progress=progress).denoise(image, progress=progress)
 
-    def reconstruct(self, image: Any, n_nonzero_coefs: int | None = None) -> Array:
+    def reconstruct(self, image: Any) -> Array:
         """The picture coded with ``n_nonzero_coefs`` atoms per patch, in the same shape and type."""
         check_is_fitted(self)
-        n_atoms = self.n_nonzero_coefs if n_nonzero_coefs is None else n_nonzero_coefs
-        check_value("n_nonzero_coefs", n_atoms, WholeNumber(least=1))
-        limit = min(self.components_.shape[1], self.n_components)
-        if n_atoms > limit:
-            raise ValueError(
-                f"n_nonzero_coefs={n_atoms} is more than {limit}, the number of atoms or of pixels in a patch."
-            )
-        return self._recoded(Planes(image), n_atoms, 0.0, 0.0)
+        return self._recoded(Planes(image), min(self.n_nonzero_coefs, self.n_components), 0.0, 0.0)
 
     def inpaint(self, image: Any, mask: Any) -> Array:
         """The picture with its missing pixels filled in: of the same shape and type, with the known pixels unchanged.
@@ -415,7 +393,6 @@ class ImageDenoiser(StoredEstimator, BaseEstimator):
 
     def _check(self) -> None:
         check_params(self, self._constraints)
-        self._objective()
         if self.sigma is not None and self.sigma > _MAX_SIGMA:
             raise ValueError(f"sigma={self.sigma:g} is more than {_MAX_SIGMA:g}: rescale the picture.")
         d = self.patch_size**2

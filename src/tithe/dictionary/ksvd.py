@@ -105,17 +105,8 @@ class RowCoder:
         rows: Array = self.centering(check_magnitude(block, self.atoms.dtype)).X
         return rows.astype(self.atoms.dtype, copy=False)
 
-    def dense(self, block: Block) -> Array:
-        """Codes (n, k) as an array."""
-        rows = self.centered(block)
-        codes = np.zeros((len(rows), len(self.atoms)), self.atoms.dtype)
-        for at, chosen, values, _ in self._chunks(rows):
-            i, t = np.nonzero(chosen >= 0)
-            codes[at.start + i, chosen[i, t]] = values[i, t]
-        return codes
-
-    def sparse(self, block: Block) -> sparse.csr_matrix:
-        """Codes (n, k) as a CSR matrix."""
+    def codes(self, block: Block) -> sparse.csr_matrix:
+        """The codes (n, k)."""
         rows = self.centered(block)
         counts, columns, entries = [np.zeros(1, np.int64)], [], []
         for _, chosen, values, _ in self._chunks(rows):
@@ -563,13 +554,13 @@ class KSVD(CoresetLearner, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
     @lazy_on_collections
     def transform(self, X: Any) -> Array:
         """Codes (n, k) of the rows, dense. If they do not fit into memory, use ``encode``."""
-        rows = self._rows_to_code(X)
-        return self._coder().dense(rows)
+        codes: Array = self.encode(X).toarray()
+        return codes
 
     def encode(self, X: Any) -> sparse.csr_matrix:
         """Codes (n, k) of the rows as a CSR matrix: those of ``transform`` without the zeros."""
         rows = self._rows_to_code(X)
-        return self._coder().sparse(rows)
+        return self._coder().codes(rows)
 
     def inverse_transform(self, codes: Any) -> Array:
         """The rows (n, d) that codes, dense or CSR, represent.

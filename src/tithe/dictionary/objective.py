@@ -49,7 +49,7 @@ _QUERY_NOISE = 0.3  # length of the noise that is added to a unit atom
 
 @dataclass(frozen=True)
 class Reference(Storable):
-    """The rough dictionary D0 that rows are drawn by, as a parameter of `KSVD` and `ImageDenoiser`.
+    """The rough dictionary D0 that rows are drawn by, as a parameter of `KSVD`.
 
     ``Reference("singular", size=4, beta=0.0, include=True)`` stands for ``reference="singular"``, ``n_reference=4``,
     ``beta=0.0`` and ``include_reference=True`` of `DictionaryObjective`, which says what they mean.

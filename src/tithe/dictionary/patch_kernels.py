@@ -207,14 +207,10 @@ def complete_rows(X: Array, known: Array, atoms: Array, *, n_nonzero: int, allow
 
 
 @njit(cache=True, nogil=True)
-def _add_at(rows, top, left, side, total, count):
+def add_at(rows, top, left, side, total, count):
+    """Adds patches (n, side * side) to a picture at their upper left corners, and counts them."""
     for i in range(len(top)):
         for a in range(side):
             for b in range(side):
                 total[top[i] + a, left[i] + b] += rows[i, a * side + b]
                 count[top[i] + a, left[i] + b] += 1
-
-
-def add_at(rows: Array, top: Array, left: Array, side: int, total: Array, count: Array) -> None:
-    """Adds patches (n, side * side) to a picture at their upper left corners, and counts them."""
-    _add_at(rows, top, left, side, total, count)

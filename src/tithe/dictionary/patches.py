@@ -13,6 +13,7 @@ import numpy as np
 from tithe.core.contracts import Source
 from tithe.core.data import Array, Block
 from tithe.core.parallel import single_blas_thread
+from tithe.core.params import WholeNumber, check_value
 from tithe.core.progress import Progress
 from tithe.dictionary.noise import ClippedNoise
 from tithe.dictionary.patch_kernels import add_at, add_patches, complete_rows, cut_patches
@@ -88,8 +89,7 @@ class PatchSource(Source):
         self.planes = image if isinstance(image, Planes) else Planes(image)
         h, w = self.planes.height, self.planes.width
         for name, value in (("patch_size", patch_size), ("step", step)):
-            if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or value < 1:
-                raise ValueError(f"{name} must be an integer of at least 1, got {value!r}.")
+            check_value(name, value, WholeNumber(least=1))
         if step > patch_size:
             raise ValueError(
                 f"step={step} leaves gaps between patches of {patch_size} pixels: take {patch_size} or less."

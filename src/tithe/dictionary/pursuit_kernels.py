@@ -76,7 +76,11 @@ def _multiply(_typing: Any, rows: Any, panels: Any, panel: Any, out: Any, row: A
 
 
 @njit(cache=True, nogil=True)
-def _correlate(X, panels, first, last, alpha):
+def correlate(X, panels, first, last, alpha):
+    """Correlations of rows first to last of ``X`` (n, d) into the first rows of ``alpha``; both are contiguous.
+
+    ``alpha`` has `correlation_rows` rows; a few after row last - first are overwritten.
+    """
     d, lanes = X.shape[1], panels.shape[2]
     tile = np.zeros((_TILE_ROWS, d), X.dtype)
     for start in range(first, last, _TILE_ROWS):
@@ -99,14 +103,6 @@ def as_panels(atoms: Array) -> Array:
 def correlation_rows(k: int, itemsize: int) -> int:
     """The number of signals to correlate at a time."""
     return _TILE_ROWS * max(1, _CHUNK_BYTES // (_TILE_ROWS * k * itemsize))
-
-
-def correlate(X: Array, panels: Array, first: int, last: int, alpha: Array) -> None:
-    """Correlations of rows first to last of ``X`` (n, d) into the first rows of ``alpha``; both are contiguous.
-
-    ``alpha`` has `correlation_rows` rows; a few after row last - first are overwritten.
-    """
-    _correlate(X, panels, first, last, alpha)
 
 
 Codes = tuple[Array, Array, Array, Array]  # atoms chosen, coefficients, squared errors, residuals

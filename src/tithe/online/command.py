@@ -39,10 +39,7 @@ _CURVE_WIDTH = 60  # characters of a curve
 @source_options
 @seed_option
 @click.option("--resume", is_flag=True, help="Go on with the model in OUTPUT: rows are added to it.")
-def online(
-    where: Sequence[str], how: SourceOptions, output: str, resume: bool, max_clusters: int, preset: str,
-    many_centers: bool, half_life: float | None, summary_size: int, seed: int,
-) -> None:  # fmt: skip
+def online(where: Sequence[str], how: SourceOptions, output: str, resume: bool, **options: Any) -> None:
     """Cluster rows as they come; the number of clusters follows the stream.
 
     STREAM is - for standard input, or files, read in their order. On a terminal the number of clusters, the loss and
@@ -60,14 +57,6 @@ def online(
     from tithe.fit.base import note_columns
     from tithe.online.report import online_run
 
-    options = {
-        "max_clusters": max_clusters,
-        "preset": preset,
-        "many_centers": many_centers,
-        "half_life": half_life,
-        "summary_size": summary_size,
-        "seed": seed,
-    }
     model = _resumed(output, options) if resume else _new_model(output, options)
     start = time.perf_counter()
     with Stop() as stop:

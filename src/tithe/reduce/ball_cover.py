@@ -39,9 +39,7 @@ class BallCover(Construction[Objective]):
     >>> import numpy as np
     >>> import tithe
     >>> X = np.random.default_rng(0).normal(size=(2000, 2))
-    >>> coreset = tithe.build_coreset(
-    ...     X, objective="kmeans", construction="ball_cover", coreset_size=100, random_state=0
-    ... )
+    >>> coreset = tithe.build_coreset(X, objective="kmeans", construction="ball_cover", coreset_size=100)
     >>> len(coreset) <= 100, round(coreset.weights().sum())
     (True, 2000)
     """

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import sha256
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from scipy import sparse
@@ -144,8 +145,7 @@ def reduce_rows(
             reducer = build.start()
             coreset = data.fold(reducer.leaf, reducer.merge, leaf_rows=leaf_rows)
         else:
-            with _CheckpointedBuild(build, checkpoint) as keeper:
-                reducer, coreset = keeper.run()
+            reducer, coreset = _resumable(build, checkpoint)
     with timed(seconds, "calibrate"):
         if later and coreset.n_seen > plan.size:
             objective = reducer.objective
@@ -216,76 +216,62 @@ def _trial_reduction(plan: Plan, rows: Block, classes: Array | None) -> None:
     reducer.merge(node, node, (1, 0))
 
 
-class _CheckpointedBuild:
-    """Writes the state of a build at intervals, so that it can be resumed."""
+def _resumable(build: _Build, checkpoint: Checkpoint) -> tuple[Reducer, Coreset]:
+    """The reducer and the coreset of all leaves; their state is written at intervals.
 
-    def __init__(self, build: _Build, checkpoint: Checkpoint) -> None:
-        check_folder(checkpoint.path)
-        self._build, self._checkpoint, self._about = build, checkpoint, build.about()
-        self._last_tree: Tree | None = None
-        self._last_saved = time.monotonic()
+    Leaves that an earlier run has reduced are not read again.
+    """
+    check_folder(checkpoint.path)
+    about, saved_at = build.about(), time.monotonic()
+    latest: Tree | None = None  # after the last complete leaf; the next may have been interrupted anywhere
 
-    def __enter__(self) -> Self:
-        self._lock = FolderLock(self._checkpoint.path)
-        return self
+    def save() -> None:
+        nonlocal saved_at
+        if latest is not None:
+            objects, rows = {"plan": build.plan, "reducer": reducer}, saved_tree(latest)
+            save_state(checkpoint.path, State(objects=objects, rows=rows, about={**about, "n_leaves": latest.n_leaves}))
+            saved_at = time.monotonic()
 
-    def __exit__(self, *error: object) -> None:
-        self._lock.release()
+    def watch(tree: Tree) -> None:
+        nonlocal latest
+        latest = tree
+        if time.monotonic() - saved_at >= checkpoint.every:
+            save()
 
-    def run(self) -> tuple[Reducer, Coreset]:
-        """The reducer and the coreset of all leaves; leaves that an earlier run has reduced are not read again."""
-        saved = self._load() if self._checkpoint.resume else None
-        reducer = self._build.start() if saved is None else saved[0]
-        tree = Tree() if saved is None else saved[1]
-        watch = partial(self._after_leaf, reducer)
+    with ExitStack() as at_end:
+        at_end.callback(FolderLock(checkpoint.path).release)
+        saved = _restored(build, about, os.fspath(checkpoint.path)) if checkpoint.resume else None
+        reducer, tree = (build.start(), Tree()) if saved is None else saved
+        options: dict[str, Any] = {"tree": tree, "leaf_rows": build.leaf_rows, "watch": watch}
         try:
-            return reducer, self._build.data.fold(
-                reducer.leaf, reducer.merge, tree=tree, leaf_rows=self._build.leaf_rows, watch=watch
-            )
+            return reducer, build.data.fold(reducer.leaf, reducer.merge, **options)
         except (KeyboardInterrupt, ConnectionError):  # stopped, or the cluster is lost
-            self._save(reducer)
+            save()
             raise
 
-    def _after_leaf(self, reducer: Reducer, tree: Tree) -> None:
-        self._last_tree = tree
-        if time.monotonic() - self._last_saved >= self._checkpoint.every:
-            self._save(reducer)
 
-    def _save(self, reducer: Reducer) -> None:
-        """Write the tree as it was after the last complete leaf; the next may have been interrupted anywhere."""
-        tree = self._last_tree
-        if tree is None:
-            return
-        about = {**self._about, "n_leaves": tree.n_leaves}
-        save_state(
-            self._checkpoint.path,
-            State(objects={"plan": self._build.plan, "reducer": reducer}, rows=saved_tree(tree), about=about),
+def _restored(build: _Build, about: dict[str, Any], path: str) -> tuple[Reducer, Tree] | None:
+    """The reducer and tree of a build that was stopped, or None. The state of another build is refused."""
+    state = load_state(path, missing_ok=True)
+    if state is None:
+        return None
+    plan = state.objects.get("plan")
+    differing = [name for name, value in about.items() if state.about.get(name) != value]
+    if isinstance(plan, Plan):
+        differing += [*build.plan.differences(plan)]
+    if differing:
+        raise ValueError(
+            f"{path!r} holds the state of another run: {', '.join(differing)} differ. Give the same "
+            "files and options as before, or start anew without resuming."
         )
-        self._last_saved = time.monotonic()
-
-    def _load(self) -> tuple[Reducer, Tree] | None:
-        """The reducer and tree of a build that was stopped, or None. The state of another build is refused."""
-        path = os.fspath(self._checkpoint.path)
-        state = load_state(path, missing_ok=True)
-        if state is None:
-            return None
-        plan = state.objects.get("plan")
-        differing = [name for name, value in self._about.items() if state.about.get(name) != value]
-        if isinstance(plan, Plan):
-            differing += [*self._build.plan.differences(plan)]
-        if differing:
-            raise ValueError(
-                f"{path!r} holds the state of another run: {', '.join(differing)} differ. Give the same "
-                "files and options as before, or start anew without resuming."
-            )
-        try:
-            reducer = state.objects["reducer"]
-            expect(isinstance(reducer, Reducer) and isinstance(plan, Plan), "there is no reducer, or no plan")
-            tree = restored_tree(state.rows, state.about["n_leaves"])
-            self._build.check(reducer, tree)
-        except (LookupError, TypeError, ValueError) as error:
-            raise FileFormatError(f"The checkpoint in {path!r} is damaged: {error}") from error
-        return reducer, tree
+    try:
+        reducer = state.objects["reducer"]
+        expect(isinstance(reducer, Reducer) and isinstance(plan, Plan), "there is no reducer, or no plan")
+        tree = restored_tree(state.rows, state.about["n_leaves"])
+        build.check(reducer, tree)
+    except (LookupError, TypeError, ValueError) as error:
+        raise FileFormatError(f"The checkpoint in {path!r} is damaged: {error}") from error
+    return reducer, tree
 
 
 def _as_rows(X: Any, y: Any, sample_weight: Any, coreset_size: Any) -> Block | Source:

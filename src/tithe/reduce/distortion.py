@@ -11,7 +11,7 @@ import numpy as np
 from scipy import sparse
 
 from tithe.core.contracts import Objective, SampledObjective, Source
-from tithe.core.data import Array, Block, Coreset, html_facts
+from tithe.core.data import Array, Block, Coreset
 from tithe.core.params import RealNumber, check_value
 from tithe.core.passes import DataPass
 from tithe.core.progress import Progress
@@ -64,11 +64,6 @@ class Distortion:
     def __repr__(self) -> str:
         return f"Distortion(worst={self.worst:.4f})\n{self}"
 
-    def _repr_html_(self) -> str:
-        facts = {name: f"median {mid:.4f}, max {top:.4f}" for name, (mid, top) in self.summary().items()}
-        worst = {"worst tried": f"{self.worst:.4f}, a lower bound on the worst case"}
-        return html_facts("Distortion", {**facts, **worst})
-
     def __str__(self) -> str:
         lines = [f"{name:>8}: median {mid:.4f}, max {top:.4f}" for name, (mid, top) in self.summary().items()]
         return "\n".join([*lines, f"worst tried {self.worst:.4f} (a lower bound on the worst case)"])
@@ -94,11 +89,6 @@ def refuse_signed(objective: Objective, *, needed_by: str) -> None:
 def random_queries(block: Block, objective: Objective, *, n_bases: int, seed: int) -> list[Any]:
     """The objective's random queries. They depend on ``seed`` alone and so not on the coreset."""
     return objective.random_params(block, n_bases=n_bases, rng=rng_for(seed, "queries"))
-
-
-def hard_queries(block: Block, objective: Objective, *, seed: int) -> list[Any]:
-    """Queries on which a coreset has larger errors than on most; empty if the objective has none."""
-    return objective.hard_params(block, rng=rng_for(seed, "hard"))
 
 
 def total_costs(

@@ -56,13 +56,11 @@ def draw_rows(block: Block, scores: Scores | Array, size: int, rng: Rng, *, code
     return block.take(positions, inverse if weight is None else inverse * weight[positions])
 
 
-def draw_by_class(
-    scores: Scores | Array, strata: Array | None, size: int, rng: Rng, *, min_draws: int = MIN_DRAWS_OF_A_CLASS
-) -> tuple[Array, Array]:
+def draw_by_class(scores: Scores | Array, strata: Array | None, size: int, rng: Rng) -> tuple[Array, Array]:
     """At most ``size`` draws, a number fixed beforehand from each class: distinct positions, ascending, and weights.
 
     Class c, of total score S_c, gets max(min_c, m S_c / S) of the m draws; the other classes get fewer in return.
-    min_c is ``min_draws``, limited by the number of rows of the class and so that these minima take at most half of
+    min_c is ten, limited by the number of rows of the class and so that these minima take at most half of
     all draws. Within a class rows are drawn by score and weights are count * S_c / (m_c * score). This is unbiased
     for every class, and every class with a positive score is drawn from. ``scores`` include the weights of the rows.
     ``strata`` are class numbers from 0 (n,) int32; None draws from all rows together.
@@ -78,7 +76,7 @@ def draw_by_class(
                 f"There are {present} classes and only {size} rows may be kept: "
                 "ask for at least as many rows as classes."
             )
-        floor = np.minimum(np.minimum(min_draws, rows), size // (2 * present))
+        floor = np.minimum(np.minimum(MIN_DRAWS_OF_A_CLASS, rows), size // (2 * present))
         return _shares(totals, np.where(totals > 0.0, np.maximum(1, floor), 0), size)
 
     return draw_in_classes(scores, strata, n_classes, allocate, rng)
@@ -136,7 +134,25 @@ class Uniform(Construction[Objective]):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sensitivity(Construction[SensitivityObjective]):
+class _ByScores(Construction[ObjectiveT]):
+    """Draws rows by scores that follow from the survey at the pilot; draws weigh u_i / (m p_i)."""
+
+    needs_pilot: ClassVar[bool] = True
+    needs_survey: ClassVar[bool] = True
+
+    @abstractmethod
+    def scores(self, block: Block, objective: ObjectiveT, survey: Survey) -> Scores | Array:
+        """The scores of all rows, which contain their weights."""
+
+    def reduce(
+        self, block: Block, objective: ObjectiveT, size: int, *, pilot: Array | None, survey: Survey | None, rng: Rng
+    ) -> Block:
+        assert survey is not None
+        return draw_rows(block, self.scores(block, objective, survey), size, rng)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sensitivity(_ByScores[SensitivityObjective]):
     """p_i = s_i / S with the objective's sensitivities s at its pilot; draws weigh u_i / (m p_i).
 
     Feldman and Langberg (2011), but for rows with m p_i >= 1: they are kept with their own weight, and the others share
@@ -147,34 +163,20 @@ class Sensitivity(Construction[SensitivityObjective]):
     >>> import numpy as np
     >>> import tithe
     >>> X = np.random.default_rng(0).normal(size=(2000, 2))
-    >>> coreset = tithe.build_coreset(
-    ...     X, objective="kmeans", construction="sensitivity", coreset_size=100, random_state=0
-    ... )
+    >>> coreset = tithe.build_coreset(X, objective="kmeans", construction="sensitivity", coreset_size=100)
     >>> len(coreset) <= 100, round(coreset.weights().sum())
     (True, 2000)
     """
 
     name: ClassVar[str] = "sensitivity"
     requires: ClassVar[tuple[type[Objective], ...]] = (SensitivityObjective,)
-    needs_pilot: ClassVar[bool] = True
-    needs_survey: ClassVar[bool] = True
 
-    def reduce(
-        self,
-        block: Block,
-        objective: SensitivityObjective,
-        size: int,
-        *,
-        pilot: Array | None,
-        survey: Survey | None,
-        rng: Rng,
-    ) -> Block:
-        assert survey is not None
-        return draw_rows(block, objective.sensitivity(block, survey), size, rng)
+    def scores(self, block: Block, objective: SensitivityObjective, survey: Survey) -> Scores | Array:
+        return objective.sensitivity(block, survey)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Lightweight(Construction[MeanPilotObjective]):
+class Lightweight(_ByScores[MeanPilotObjective]):
     """p_i = u_i / 2W + u_i d_i / 2D with d_i the cost of row i at the column mean and D = sum u d.
 
     Bachem, Lucic and Krause (2018), for k-means: |error| <= (eps/2) cost(C) + (eps/2) cost({mean}),
@@ -185,38 +187,21 @@ class Lightweight(Construction[MeanPilotObjective]):
     >>> import numpy as np
     >>> import tithe
     >>> X = np.random.default_rng(0).normal(size=(2000, 2))
-    >>> coreset = tithe.build_coreset(
-    ...     X, objective="kmeans", construction="lightweight", coreset_size=100, random_state=0
-    ... )
+    >>> coreset = tithe.build_coreset(X, objective="kmeans", construction="lightweight", coreset_size=100)
     >>> len(coreset) <= 100, round(coreset.weights().sum())
     (True, 2000)
     """
 
     name: ClassVar[str] = "lightweight"
     requires: ClassVar[tuple[type[Objective], ...]] = (MeanPilotObjective,)
-    needs_pilot: ClassVar[bool] = True
-    needs_survey: ClassVar[bool] = True
 
     def pilot(self, block: Block, objective: MeanPilotObjective, *, rng: Rng) -> Array:
         return objective.mean_pilot(block)
 
-    def reduce(
-        self,
-        block: Block,
-        objective: MeanPilotObjective,
-        size: int,
-        *,
-        pilot: Array | None,
-        survey: Survey | None,
-        rng: Rng,
-    ) -> Block:
-        assert survey is not None
+    def scores(self, block: Block, objective: MeanPilotObjective, survey: Survey) -> Scores:
         weight, cost = survey.totals[:, 0].sum(), survey.totals[:, 1].sum()
-        weights = block.sample_weight
-        scores = Scores(
-            cost=survey.cost, slope=1.0 / cost if cost > 0 else 0.0, base=np.array([1.0 / weight]), weight=weights
-        )
-        return draw_rows(block, scores, size, rng)
+        slope, base = 1.0 / cost if cost > 0 else 0.0, np.array([1.0 / weight])
+        return Scores(cost=survey.cost, slope=slope, base=base, weight=block.sample_weight)
 
 
 _CHUNK_ROWS = 4096
@@ -322,9 +307,7 @@ class Leverage(Construction[ObjectiveT]):
     >>> import numpy as np
     >>> import tithe
     >>> X = np.random.default_rng(0).normal(size=(2000, 2))
-    >>> coreset = tithe.build_coreset(
-    ...     X, X[:, 0] > 0, objective="logistic", construction="leverage", coreset_size=100, random_state=0
-    ... )
+    >>> coreset = tithe.build_coreset(X, X[:, 0] > 0, objective="logistic", construction="leverage", coreset_size=100)
     >>> len(coreset) <= 100, round(coreset.weights().sum())
     (True, 2000)
     """
@@ -337,17 +320,16 @@ class Leverage(Construction[ObjectiveT]):
 
     def prepare(self, block: Block, objective: ObjectiveT, *, rng: Rng) -> Self:
         """The construction with a Gram matrix, taken from a sample of the rows unless it has one."""
-        return self if self.leverages is not None else replace(self, leverages=Leverages.of(block, rng))
+        return replace(self, leverages=self.leverages_of(block, rng))
 
-    def roots(self, block: Block, rng: Rng) -> Array:
-        """The root of the leverage of every row: (n,)."""
-        leverages = Leverages.of(block, rng) if self.leverages is None else self.leverages
-        return leverages.root(block.X)
+    def leverages_of(self, block: Block, rng: Rng) -> Leverages:
+        """Those that were prepared, else those of these rows."""
+        return Leverages.of(block, rng) if self.leverages is None else self.leverages
 
     def reduce(
         self, block: Block, objective: ObjectiveT, size: int, *, pilot: Array | None, survey: Survey | None, rng: Rng
     ) -> Block:
-        scores = shares([(0.5, None), (0.5, self.roots(block, rng))], block.weights())
+        scores = shares([(0.5, None), (0.5, self.leverages_of(block, rng).root(block.X))], block.weights())
         return draw_rows(block, scores, size, rng, codes=objective.codes(block))
 
 
@@ -372,9 +354,7 @@ class Influence(Leverage[InfluenceObjective]):
     >>> import numpy as np
     >>> import tithe
     >>> X = np.random.default_rng(0).normal(size=(2000, 2))
-    >>> coreset = tithe.build_coreset(
-    ...     X, X[:, 0] > 0, objective="logistic", construction="influence", coreset_size=100, random_state=0
-    ... )
+    >>> coreset = tithe.build_coreset(X, X[:, 0] > 0, objective="logistic", construction="influence", coreset_size=100)
     >>> len(coreset) <= 100, round(coreset.weights().sum())
     (True, 2000)
     """
@@ -400,13 +380,13 @@ class Influence(Leverage[InfluenceObjective]):
         if len(block) <= max(_MAX_ALL_SCORED, 2 * n_scored):
             weight, positions = block.weights(), np.arange(len(block))
             cost = objective.cost(block, pilot) if survey is None else survey.cost
-            gradient, root = objective.gradient_sizes(block, pilot, cost), self.roots(block, rng)
+            gradient = objective.gradient_sizes(block, pilot, cost)
+            root = self.leverages_of(block, rng).root(block.X)
         else:
             positions, represented = _one_of_each_run(block, codes, objective, n_scored, rng)
             weight = represented if block.sample_weight is None else represented * block.sample_weight[positions]
             codes = None if codes is None else codes[positions]
-            leverages = Leverages.of(block, rng) if self.leverages is None else self.leverages
-            gradient, root = _gradients_and_roots(block, positions, objective, pilot, leverages)
+            gradient, root = _gradients_and_roots(block, positions, objective, pilot, self.leverages_of(block, rng))
         scores = shares([(0.4, root * gradient), (0.3, root), (0.3, None)], weight)
         drawn, inverse = draw_by_class(scores, codes, size, rng)
         return block.take(positions[drawn], inverse * weight[drawn])

@@ -40,10 +40,6 @@ class Part:
     feature_names: list[str] | None = None
     schema: TableSchema | None = None
 
-    @property
-    def is_file(self) -> bool:
-        return self.feature_names is not None
-
 
 def as_parts(coresets: Sequence[Coreset | Path]) -> list[Part]:
     """The coresets with names for messages: of files their last part, if these differ, of others a number."""
@@ -137,7 +133,7 @@ def _check_objectives(first: Part, part: Part) -> None:
 
 def _check_schemas(first: Part, part: Part) -> None:
     """Compare how columns became features, as far as it is known."""
-    if not (first.is_file and part.is_file):
+    if first.feature_names is None or part.feature_names is None:
         return
     ours, theirs = first.schema, part.schema
     how = (
@@ -155,7 +151,7 @@ def _check_schemas(first: Part, part: Part) -> None:
             f"The columns of {first.name} and {part.name} became features in different ways: {column} differs, since "
             f"each site learned scales and categories from its own rows. {how}"
         )
-    for j, (name, other) in enumerate(zip(first.feature_names or (), part.feature_names or (), strict=False)):
+    for j, (name, other) in enumerate(zip(first.feature_names, part.feature_names, strict=False)):
         if name != other:
             raise _differ(first, part, "columns", f"{name!r} as column {j}", repr(other))
 

@@ -17,7 +17,7 @@ from tithe.core.passes import DataPass
 from tithe.core.registry import make
 from tithe.core.seeding import as_seed, rng_for
 from tithe.reduce.build import reduce_rows
-from tithe.reduce.distortion import hard_queries, random_queries, ratio_error, refuse_signed, total_costs
+from tithe.reduce.distortion import random_queries, ratio_error, refuse_signed, total_costs
 from tithe.reduce.draws import InfluenceObjective
 from tithe.reduce.plan import Plan, check_contracts
 from tithe.rows.arrays import as_block
@@ -197,7 +197,7 @@ class _CostTrial(_Trial):
     @classmethod
     def of(cls, block: Block, objective: Objective, pilot: Array, seed: int) -> _CostTrial:
         queries = [*random_queries(block, objective, n_bases=4, seed=seed), pilot]
-        queries += hard_queries(block, objective, seed=seed)
+        queries += objective.hard_params(block, rng=rng_for(seed, "hard"))
         return cls(block, objective, seed, queries, total_costs(block, objective, queries))
 
     def errors(self, coresets: list[Coreset]) -> list[float]:
