@@ -65,35 +65,15 @@ def bare(ax: Any, *sides: str) -> Any:
 
 def few_log_ticks(axis: Any, *, percent: bool = False) -> None:
     """Up to six ticks with plain numbers, or per cent, on an axis that has a log scale and all of its data."""
-    from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
-    axis.set_major_locator(FixedLocator(_log_ticks(*sorted(axis.get_view_interval()))))
+    low, high = sorted(axis.get_view_interval())
+    n_decades = math.log10(high / low) if low > 0.0 else 0.0  # of an axis on which nothing is drawn
+    subs = (1.0, 2.0, 5.0) if n_decades < 2.0 else (1.0,)
+    few = MaxNLocator(4, steps=[1, 2, 5, 10]) if n_decades < 0.8 else LogLocator(subs=subs, numticks=_MAX_TICKS)
+    axis.set_major_locator(few)
     axis.set_minor_locator(NullLocator())
     axis.set_major_formatter(FuncFormatter(lambda x, _: f"{100.0 * x:,.6g} %" if percent else f"{x:,.6g}"))
-
-
-def _log_ticks(low: float, high: float) -> list[float]:
-    """At most six round numbers between two positive ones, on equal steps of a log scale where there is room.
-
-    >>> _log_ticks(0.02, 70.0), _log_ticks(14.0, 80.0), _log_ticks(31.0, 44.0)
-    ([0.1, 1.0, 10.0], [20.0, 50.0], [35.0, 40.0])
-    """
-    from matplotlib.ticker import MaxNLocator
-
-    if not 0.0 < low <= high:
-        return []  # nothing is drawn on the axis
-    exponents = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    stride = math.ceil(len(exponents) / _MAX_TICKS)
-    for exponents_shown, factors in ((exponents, (1, 2, 5)), (exponents, (1,)), (exponents[::stride], (1,))):
-        ticks = [float(f"{factor}e{exponent}") for exponent in exponents_shown for factor in factors]
-        ticks = [tick for tick in ticks if low <= tick <= high]
-        if len(ticks) <= _MAX_TICKS:
-            break
-    if len(ticks) < 2:
-        ticks = [
-            float(tick) for tick in MaxNLocator(4, steps=[1, 2, 5, 10]).tick_values(low, high) if low <= tick <= high
-        ]
-    return ticks
 
 
 def legend_above(ax: Any, columns: int = 1) -> None:

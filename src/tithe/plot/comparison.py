@@ -26,10 +26,6 @@ def quality_by_size(comparison: Any, value: str = "excess", ax: Any = None) -> A
     ax : Axes, optional
         Those of a new figure if left out.
 
-    Returns
-    -------
-    Axes
-
     Examples
     --------
     >>> import numpy as np
@@ -53,10 +49,9 @@ def quality_by_time(comparison: Any, value: str = "excess", ax: Any = None) -> A
 
     Examples
     --------
-    >>> import numpy as np
     >>> import tithe
-    >>> X = np.random.default_rng(0).normal(size=(2000, 2))
-    >>> result = tithe.compare(X, objective="kmeans", sizes=[100, 400], n_repeats=2)
+    >>> X = [[float(i % 7), float(i % 5)] for i in range(2000)]
+    >>> result = tithe.compare(X, objective="kmeans", sizes=[100], n_repeats=1)
     >>> tithe.plot.quality_by_time(result).get_xlabel()
     'seconds'
     """

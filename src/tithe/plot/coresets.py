@@ -25,10 +25,6 @@ def weights(coreset: Block, ax: Any = None) -> Any:
     ax : Axes, optional
         Those of a new figure if left out.
 
-    Returns
-    -------
-    Axes
-
     Examples
     --------
     >>> import numpy as np
@@ -63,10 +59,6 @@ def projection(coreset: Block, X: Any = None, ax: Any = None) -> Any:
         All rows, of which at most 5,000 are shown in grey.
     ax : Axes, optional
         Those of a new figure if left out.
-
-    Returns
-    -------
-    Axes
 
     Examples
     --------

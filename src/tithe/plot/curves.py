@@ -19,10 +19,6 @@ def k_curve(curve: Any, ax: Any = None) -> Any:
     ax : Axes, optional
         Those of a new figure if left out.
 
-    Returns
-    -------
-    Axes
-
     Examples
     --------
     >>> import numpy as np
@@ -57,10 +53,6 @@ def polish_curve(model: Any, ax: Any = None) -> Any:
         A fitted one with ``objective_curve_``, such as `CoresetKMeans`.
     ax : Axes, optional
         Those of a new figure if left out.
-
-    Returns
-    -------
-    Axes
 
     Examples
     --------
