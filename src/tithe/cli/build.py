@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import zipfile
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -17,13 +16,12 @@ from tithe.cli.options import (
     construction_options,
     engine_options,
     jobs_option,
-    make_objective,
     promise_option,
     running_engine,
     seed_option,
     size_option,
 )
-from tithe.cli.size import checkpoint_options, choose_size, earlier_run, plan_table
+from tithe.cli.size import checkpoint_options, choose_size, earlier_run, print_plan
 from tithe.cli.sources import (
     STDIN,
     TABLE_FORMATS,
@@ -36,6 +34,7 @@ from tithe.cli.sources import (
 )
 from tithe.cli.terminal import Stop, Stopped, print_table, resume_hint
 from tithe.core.progress import ProgressBar, bytes_text, peak_memory, seconds_text
+from tithe.core.registry import resolve
 
 
 @click.command(cls=ObjectiveCommand)
@@ -84,38 +83,39 @@ def build(  # type: ignore[no-untyped-def]
     if check and STDIN in where:
         raise click.UsageError("--check reads the rows once more, and those of standard input come only once.")
     from tithe.core.files import check_output
+    from tithe.core.params import resolve_size
     from tithe.core.progress import Checkpoint
     from tithe.reduce.build import build_coreset
+    from tithe.reduce.plan import Plan
     from tithe.storage.checkpoint import remove_state
     from tithe.storage.coresets import free_names, save_coreset
 
     check_output(output)
     check_apart(output, where)
-    goal = make_objective(objective, parameters)
-    shared = shared_with(goal, where, how, schema_from=schema_from, pilot_from=pilot_from)
-    goal = shared.objective
+    goal = resolve("objective", objective)(**parameters)
+    schema, pilot = shared_with(where, how, schema_from=schema_from, pilot_from=pilot_from)
+    if pilot is not None:
+        goal = _with_pilot(goal, pilot, str(pilot_from))
     how.check_target(where, goal.target)
     checkpoint = checkpoint or f"{output}.checkpoint"
     options = {"construction": construction, "calibrate": calibrate}
     with Stop() as stop, running_engine(engine, scheduler, jobs) as runs_on:
-        source = how.open(where, schema=shared.schema)
+        source = how.open(where, schema=schema)
         if dry_run:
             size, why = choose_size(source, goal, size, eps=eps, promise=promise, seed=seed)
-            plan = plan_table(
-                source, goal, where, size=size, why=why, seed=seed, jobs=jobs, passes=1 + check, **options
-            )
-            print_table(f"{output}: not written, this is a dry run", ["", ""], plan)
+            plan = Plan.of(goal, size=resolve_size(size, source.n_rows), seed=seed, **options)
+            print_plan(output, source, plan, where, why=why, jobs=jobs, passes=1 + check)
             return
-        earlier = earlier_run(checkpoint, resume)
-        with resume_hint(checkpoint), ProgressBar(source.n_rows, "reducing", done=earlier.n_rows) as reading:
+        n_before, held_size = earlier_run(checkpoint, resume)
+        with resume_hint(checkpoint), ProgressBar(source.n_rows, "reducing", done=n_before) as reading:
             reading.describe("choosing a size")
-            size, why = choose_size(source, goal, size, eps=eps, promise=promise, seed=seed, earlier=earlier)
+            size, why = choose_size(source, goal, size, eps=eps, promise=promise, seed=seed, earlier=held_size)
             start = perf_counter()
             coreset = build_coreset(
                 source,
                 objective=goal,
                 coreset_size=size,
-                pilot=shared.pilot,
+                pilot=None if pilot is None else pilot.pilot,
                 engine=runs_on,
                 random_state=seed,
                 checkpoint=Checkpoint(checkpoint, checkpoint_every, resume),
@@ -129,32 +129,27 @@ def build(  # type: ignore[no-untyped-def]
             feature_names = None if names is None else free_names(names)
             save_coreset(coreset, output, feature_names=feature_names, schema=source.schema)
         remove_state(checkpoint)
-        rows = _about(coreset, source, size, why, seconds, earlier.n_rows, how)
+        rows = _about(coreset, source, size, why, seconds, n_before, how)
         if check:
             rows.append(_checked(source, coreset, goal, runs_on, seed, stop, output))
     print_table(output, ["", ""], rows)
-
-
-def _reason(coreset: Any, size: int | float, why: str) -> str:
-    """Why so many rows are kept, and why they are fewer than the size."""
-    n_drawn = size if isinstance(size, int) else round(size * coreset.n_seen)
-    if coreset.is_whole:
-        return "all rows"
-    if len(coreset) >= n_drawn:
-        return why
-    return f"{n_drawn:,} {why}; rows drawn more than once are kept once"
 
 
 def _about(
     coreset: Any, source: Any, size: int | float, why: str, seconds: float, n_before: int, how: SourceOptions
 ) -> list[list[str]]:
     rows = [["rows", f"{coreset.n_seen:,}"]]
+    n_drawn = size if isinstance(size, int) else round(size * coreset.n_seen)
+    if coreset.is_whole:
+        why = "all rows"
+    elif len(coreset) < n_drawn:
+        why = f"{n_drawn:,} {why}; rows drawn more than once are kept once"
     n_skipped = skipped_rows(source, coreset, how)
     if n_skipped:
         rows.append(["rows left out (bad, or without a target)", f"{n_skipped:,}"])
     return [
         *rows,
-        ["rows kept", f"{len(coreset):,} ({len(coreset) / coreset.n_seen:.2%}; {_reason(coreset, size, why)})"],
+        ["rows kept", f"{len(coreset):,} ({len(coreset) / coreset.n_seen:.2%}; {why})"],
         ["construction", str(coreset.provenance["construction"])],
         ["effective sample size", f"{coreset.effective_size:,.0f}"],
         ["weight kept", f"{coreset.weights().sum() / coreset.weight_seen:.6f}"],
@@ -188,24 +183,15 @@ def _checked(source: Any, coreset: Any, goal: Any, engine: Any, seed: int, stop:
         raise Stopped(f"Stopped while it was checked; {output} itself is whole.") from None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Shared:
-    """The objective, with the classes of the earlier coreset, its schema and its pilot; None where not shared."""
-
-    objective: Any
-    schema: Any = None
-    pilot: Any = None
-
-
 def shared_with(
-    objective: Any, where: Sequence[str], how: SourceOptions, *, schema_from: str | None, pilot_from: str | None
-) -> Shared:
-    """What ``--schema-from`` and ``--pilot-from`` name. A pilot is of the features of its file: both are shared."""
+    where: Sequence[str], how: SourceOptions, *, schema_from: str | None, pilot_from: str | None
+) -> tuple[Any, Any]:
+    """The schema that ``--schema-from`` or ``--pilot-from`` names, and the coreset with the pilot; None where none."""
     if schema_from is not None and pilot_from is not None:
         raise click.UsageError("--pilot-from takes the schema of its file as well: leave --schema-from out.")
     file = schema_from or pilot_from
     if file is None:
-        return Shared(objective=objective)
+        return None, None
     if not Path(file).is_file():
         raise FileNotFoundError(f"There is no file {file!r}.")
     schema = _schema_of(file)
@@ -217,8 +203,13 @@ def shared_with(
             raise ValueError(f"{file} has a schema, which is for tables (Parquet, CSV, Arrow): these rows are none.")
         refuse_given(TABLE_OPTIONS, f"the schema of {file} says how columns become features")
     if pilot_from is None:
-        return Shared(objective=objective, schema=schema)
-    return _with_pilot(objective, schema, pilot_from)
+        return schema, None
+    from tithe.storage.coresets import load_coreset
+
+    coreset = load_coreset(pilot_from)
+    if coreset.pilot is None:
+        raise ValueError(f"{pilot_from} has no pilot: it holds all rows, or none was needed. Take a reduced one.")
+    return schema, coreset
 
 
 def _schema_of(file: str) -> Any:
@@ -234,19 +225,16 @@ def _schema_of(file: str) -> Any:
     return load_schema(file)
 
 
-def _with_pilot(objective: Any, schema: Any, file: str) -> Shared:
-    from tithe.storage.coresets import load_coreset
+def _with_pilot(objective: Any, coreset: Any, file: str) -> Any:
+    """The objective of the coreset with the pilot, which must be the one that was asked for."""
 
-    coreset = load_coreset(file)
-    if coreset.pilot is None:
-        raise ValueError(f"{file} has no pilot: it holds all rows, or none was needed. Take one that was reduced.")
     earlier = coreset.objective
     if earlier is None:
-        return Shared(objective=objective, schema=schema, pilot=coreset.pilot)
+        return objective
     if earlier.name != objective.name:
         raise ValueError(f"{file} was built for {earlier.name!r}, not for {objective.name!r}.")
     ours, theirs = objective.record(), earlier.record()
     for name, value in ours.items():
         if value != theirs[name] and not (name == "classes" and value is None):
             raise ValueError(f"{file} was built with {name}={theirs[name]!r}, not with {name}={value!r}.")
-    return Shared(objective=earlier, schema=schema, pilot=coreset.pilot)
+    return earlier

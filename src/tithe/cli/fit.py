@@ -18,18 +18,16 @@ import click
 from tithe.cli.main import RegisteredGroup
 from tithe.cli.options import (
     EPS,
-    Value,
-    default_of,
+    as_click,
     engine_options,
     jobs_option,
-    make_engine,
     parameter_options,
     running_engine,
     seed_option,
     size_option,
 )
 from tithe.cli.predict import write_predictions
-from tithe.cli.size import Earlier, checkpoint_options, choose_size, earlier_run, plan_table
+from tithe.cli.size import checkpoint_options, choose_size, earlier_run, print_plan
 from tithe.cli.sources import (
     TABLE_OPTIONS,
     SourceOptions,
@@ -40,7 +38,7 @@ from tithe.cli.sources import (
     source_options,
 )
 from tithe.cli.terminal import Command, Stop, print_run, print_table, quiet_about_names, resume_hint
-from tithe.core.params import POLISH, Target
+from tithe.core.params import POLISH, Option, Target, resolve_size
 from tithe.core.progress import ProgressBar
 from tithe.core.registry import names, resolve
 
@@ -84,7 +82,7 @@ _parameter_option = click.Option(
 class LearnerGroup(RegisteredGroup):
     """One command for each registered learner, with the options that its class declares."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
+    def names(self) -> list[str]:
         return names("learner")
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command:
@@ -102,43 +100,18 @@ class LearnerGroup(RegisteredGroup):
             summary = f"{name}, an installed estimator, on a coreset."
         else:
             cls = resolve("learner", name)
-            options = [*parameter_options(cls), *_polish_option(cls)]
+            options = parameter_options(cls)
+            if "polish" in signature(cls).parameters:
+                options.append(as_click(cls, Option("polish", POLISH, "Passes that improve the solution, or auto.")))
             summary = cleandoc((cls.__doc__ or "").strip().partition("\n\n")[0])
         assert _fit.callback is not None
-        return LearnerCommand(
+        return Command(
             name,
             params=[*options, *_fit.params],
             callback=partial(_fit.callback, name=name, cls=cls),
             help=f"{summary}\n\n{cleandoc(_fit.help or '')}",
             short_help=summary,
         )
-
-
-class LearnerCommand(Command):
-    """The command of a learner. ``tithe fit odm --semi`` says that the learner is called odm-semi."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        try:
-            return super().parse_args(ctx, args)
-        except click.NoSuchOption as error:
-            other = f"{self.name}-{error.option_name.lstrip('-')}"
-            if other not in names("learner"):
-                raise
-            raise click.UsageError(f"{error.option_name} is no option: it is `tithe fit {other}`.", ctx) from error
-
-
-def _polish_option(cls: Any) -> list[click.Option]:
-    """``--polish``, of a learner that has this parameter."""
-    if "polish" not in signature(cls).parameters:
-        return []
-    return [
-        click.Option(
-            ["--polish"],
-            type=Value(POLISH, name="ROUNDS|auto"),
-            default=default_of(cls, "polish"),
-            help="Passes that improve the solution.",
-        )
-    ]
 
 
 @click.group(cls=LearnerGroup)
@@ -196,7 +169,9 @@ def _fit(  # type: ignore[no-untyped-def]
     if new is not None:
         how.format_of([new])  # it must be there before the work begins
     model = cls(random_state=seed, **parameters)
-    if is_coreset(where):
+    from tithe.storage.coresets import is_coreset_file
+
+    if len(where) == 1 and is_coreset_file(where[0]):
         run = fit_coreset(model, name, where[0], how, test=test, keep_rows=keep_rows, jobs=jobs)
         _finish(output, run, run.write(output), new, how, jobs)
         return
@@ -208,16 +183,13 @@ def _fit(  # type: ignore[no-untyped-def]
     with Stop() as stop, running_engine(engine, scheduler, jobs) as runs_on:
         source = how.open(where)
         scored = ScoredRows.of(source, holdout, test, how, seed, has_classes=_target_of(model) == "class")
-        earlier = Earlier() if dry_run else earlier_run(checkpoint, resume)
-        why = "asked for, or the default" if eps is None else _choose_size(model, scored, eps, seed, earlier)
+        n_before, held_size = (0, None) if dry_run else earlier_run(checkpoint, resume)
+        why = "asked for, or the default" if eps is None else _choose_size(model, scored, eps, seed, held_size)
         if dry_run:
             _print_plan(source, model, where, output, jobs, seed, scored, why)
             return
         second = "certifying" if model.polish == 0 else "polishing"
-        with (
-            resume_hint(checkpoint),
-            ProgressBar(source.n_rows, "reducing", second, done=earlier.n_rows) as reading,
-        ):
+        with resume_hint(checkpoint), ProgressBar(source.n_rows, "reducing", second, done=n_before) as reading:
             start = perf_counter()
             # a pipe is waited for, and can be stopped at any time
             progress = stop.after_leaves(reading) if source.replayable else reading
@@ -242,9 +214,11 @@ def _finish(output: str, run: Any, numbers: dict[str, Any], new: str | None, how
     """Write predictions if they are asked for, and say what was done."""
     write_predictions_beside(output, run.model, new, how, jobs)
     print_run(output, run, numbers)
-    note = text_column_note(numbers["columns"])
-    if note is not None:
-        click.echo(note)
+    # names of people or things are learned from like any other text
+    texts = ",".join(column["column"] for column in numbers["columns"] if column["kind"].split(",")[0] == "text")
+    if texts:
+        option = f"--exclude {shlex.quote(texts)}"
+        click.echo(f"Words of {texts} were learned from. If they only name the rows, leave them out: {option}")
 
 
 def write_predictions_beside(output: str, model: Any, new: str | None, how: SourceOptions, jobs: int | None) -> None:
@@ -257,7 +231,7 @@ def write_predictions_beside(output: str, model: Any, new: str | None, how: Sour
         print_table(file, ["", ""], write_predictions(file, model, [new], plain, stop, proba=proba, jobs=jobs))
 
 
-def _choose_size(model: Any, scored: ScoredRows, eps: float, seed: int, earlier: Earlier) -> str:
+def _choose_size(model: Any, scored: ScoredRows, eps: float, seed: int, earlier: int | None) -> str:
     """Set the number of rows to keep; returns the reason for it."""
     goal, _ = model.planned(scored.training.n_rows, scored.training.n_features)
     size, why = choose_size(scored.training, goal, None, eps=eps, promise="fit", seed=seed, earlier=earlier)
@@ -311,28 +285,16 @@ def _typical_rows(model: Any) -> list[int]:
     return [row for row in rows if row is not None]
 
 
-def text_column_note(columns: list[dict[str, str]]) -> str | None:
-    """A sentence on columns of text, since names of people or things are learned from like any other text.
-
-    >>> text_column_note([{"column": "name", "kind": "text, 3 gaps in 90 rows"}, {"column": "age", "kind": "number"}])
-    'Words of name were learned from. If they only name the rows, leave them out: --exclude name'
-    """
-    names = ",".join(column["column"] for column in columns if column["kind"].split(",")[0] == "text")
-    if not names:
-        return None
-    option = f"--exclude {shlex.quote(names)}"
-    return f"Words of {names} were learned from. If they only name the rows, leave them out: {option}"
-
-
 def _print_plan(
     source: Any, model: Any, where: Any, output: str, jobs: int | None, seed: int, scored: ScoredRows, why: str
 ) -> None:
+    from tithe.reduce.plan import Plan
+
     goal, size = model.planned(source.n_rows, source.n_features)
     rounds = model.usual_rounds if model.polish == "auto" else model.polish
-    passes = 2 + rounds + (_target_of(model) == "class") + scored.n_passes
-    options = {"construction": "auto", "calibrate": True, "seed": seed, "jobs": jobs, "passes": passes}
-    plan = plan_table(source, goal, where, size=size, why=why, **options)
-    print_table(f"{output}: not written, this is a dry run", ["", ""], plan)
+    passes = 2 + rounds + (_target_of(model) == "class") + (scored.held_out is not None)
+    plan = Plan.of(goal, "auto", resolve_size(size, source.n_rows), calibrate=True, seed=seed)
+    print_plan(output, source, plan, where, why=why, jobs=jobs, passes=passes)
 
 
 # -- the rows that a model is scored on --------------------------------------------------------
@@ -388,11 +350,6 @@ class ScoredRows:
             words=f"{100 * share:.3g} % of all, chosen by a hash of their ids",
         )
 
-    @property
-    def n_passes(self) -> int:
-        """Passes over the rows of the fit that the scores take."""
-        return int(self.held_out is not None)
-
     def can_be_learned(self, model: Any, scores: HeldOut | None) -> bool:
         """Whether a fit to all rows takes no longer than that to the others: none is left out by a coreset.
 
@@ -445,19 +402,13 @@ def usual_share(n_rows: int | None) -> float:
 # -- a coreset file, whose rows and weights are learned from without the rows that they stand for
 
 
-def is_coreset(where: Sequence[str]) -> bool:
-    """Whether the rows are to come from one coreset file."""
-    from tithe.storage.coresets import is_coreset_file
-
-    return len(where) == 1 and is_coreset_file(where[0])
-
-
 def fit_coreset(
     model: Any, name: str, file: str, how: SourceOptions, *, test: str | None, keep_rows: bool, jobs: int | None
 ) -> Any:
     """Fit to the rows of a coreset file, and score on those of ``test``; returns the run."""
     from sklearn.utils import get_tags
 
+    from tithe.engines.threads import ThreadEngine
     from tithe.fit.base import fit_on_saved_coreset
     from tithe.fit.results import table_schema
     from tithe.report.run import coreset_run
@@ -481,7 +432,7 @@ def fit_coreset(
         rows = reading.open([test], schema=schema)
         with Stop() as stop:
             scored = ScoredRows(source=rows, training=rows, how=reading, test=test)
-            held_out = scored.scores(model, name, make_engine(jobs), stop)
+            held_out = scored.scores(model, name, ThreadEngine(jobs), stop)
     return coreset_run(
         model,
         learner=name,

@@ -20,27 +20,25 @@ class RegisteredGroup(click.Group):
     """A group of the commands that are registered. What cannot be loaded is missing from the list."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return names("command")
+        listed = []
+        for name in self.names():
+            try:
+                self.registered(name)
+            except ValueError:  # of a package that is not whole: an error only where it is named
+                continue
+            listed.append(name)
+        return listed
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
-        return self.registered(name) if name in self.list_commands(ctx) else None
+        return self.registered(name) if name in self.names() else None
+
+    def names(self) -> list[str]:
+        return names("command")
 
     def registered(self, name: str) -> click.Command:
         """The command of this name; ValueError if it cannot be loaded."""
         command: click.Command = resolve("command", name)
         return command
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        commands = []
-        for name in self.list_commands(ctx):
-            try:
-                commands.append((name, self.registered(name)))
-            except ValueError:  # of a package that is not whole: an error only where it is named
-                continue
-        shown = [(name, command) for name, command in commands if not command.hidden]
-        width = formatter.width - 6 - max(len(name) for name, _ in shown)
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, command.get_short_help_str(width)) for name, command in shown])
 
 
 _SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 100, "show_default": True}

@@ -10,8 +10,10 @@ import click
 
 from tithe.cli.options import Value, construction_options, seed_option
 from tithe.cli.sources import on_this_machine
-from tithe.cli.terminal import Command, print_result_tables, print_table
+from tithe.cli.terminal import Command, coreset_facts, print_result_tables, print_table
 from tithe.core.params import CORESET_SIZE
+
+_NOTES = ("construction", "totals", "calibrated_to")
 
 
 @click.command(cls=Command)
@@ -58,23 +60,9 @@ def merge(  # type: ignore[no-untyped-def]
     )
     names = free_names(saved_feature_names(files[0]) or [])
     save_coreset(coreset, output, feature_names=names, schema=load_schema(files[0]))
-    print_table(output, ["", ""], _about(coreset))
+    notes = [[name.replace("_", " "), str(note)] for name, note in coreset.provenance.items() if name in _NOTES]
+    print_table(output, ["", ""], coreset_facts(coreset) + notes)
     print_sites(coreset)
-
-
-def _about(coreset: Any) -> list[list[str]]:
-    rows = [
-        ["rows", f"{len(coreset):,}"],
-        ["stands for", f"{coreset.n_seen:,} rows of weight {coreset.weight_seen:,.6g}"],
-        ["weight kept", f"{coreset.weights().sum() / coreset.weight_seen:.6f}"],
-        ["effective sample size", f"{coreset.effective_size:,.0f}"],
-    ]
-    return rows + [
-        [name.replace("_", " "), str(coreset.provenance[name])] for name in _NOTES if name in coreset.provenance
-    ]
-
-
-_NOTES = ("construction", "totals", "calibrated_to")
 
 
 def print_sites(coreset: Any) -> None:
@@ -93,13 +81,7 @@ def print_sites(coreset: Any) -> None:
 
 _MAX_ROWS = 20  # of a table of results
 _MAX_NAMES = 20  # of columns
-_TABLES = (
-    "cluster_weights",
-    "clusters",
-    "centers",
-    "coefficients",
-    "atoms",
-)  # shown as tables
+_TABLES = ("cluster_weights", "clusters", "centers", "coefficients", "atoms")  # shown as tables
 
 
 @click.command(cls=Command)
@@ -129,11 +111,9 @@ def _inspect_coreset(file: str, title: str) -> None:
     coreset = load_coreset(file)
     low, middle, high = np.quantile(coreset.weights(), [0.0, 0.5, 1.0])
     rows = [
-        ["rows", f"{len(coreset):,}"],
-        ["stands for", f"{coreset.n_seen:,} rows of weight {coreset.weight_seen:,.6g}"],
+        *coreset_facts(coreset),
         ["columns", f"{coreset.n_features}{' and y' if coreset.y is not None else ''} ({coreset.X.dtype})"],
         ["weights", f"{low:.4g} to {high:.4g}, median {middle:.4g}"],
-        ["effective sample size", f"{coreset.effective_size:,.0f}"],
     ]
     if coreset.objective is not None:
         rows.append(["made for", f"{coreset.objective!r}"])

@@ -71,19 +71,15 @@ def _as_labels(context: Any, param: Any, text: str | None) -> tuple[int | str, .
     return tuple(map(int, labels)) if all(name.lstrip("-").isdigit() for name in labels) else tuple(labels)
 
 
-def default_of(cls: Any, parameter: str) -> Any:
-    """The default of a parameter of a constructor."""
-    return signature(cls).parameters[parameter].default
-
-
 def parameter_options(cls: Any) -> list[click.Option]:
     """The options that an objective or a learner declares."""
-    return [_as_click(cls, option) for option in cls.options]
+    return [as_click(cls, option) for option in cls.options]
 
 
-def _as_click(cls: Any, option: Option) -> click.Option:
+def as_click(cls: Any, option: Option) -> click.Option:
+    """The option with the default of the constructor of the class."""
     flags = option.flags or (f"--{option.parameter.replace('_', '-')}",)
-    default = default_of(cls, option.parameter)
+    default = signature(cls).parameters[option.parameter].default
     if isinstance(option.constraint, Boolean):
         flags = (f"{flags[0]}/--no-{flags[0].removeprefix('--')}",)
         return click.Option([*flags, option.parameter], default=default, help=option.help)
@@ -121,11 +117,6 @@ class ObjectiveCommand(Command):
         return [*options, *super().get_params(ctx)]
 
 
-def make_objective(name: str, parameters: dict[str, Any]) -> Any:
-    """The objective with the parameters that were given for it on the command line."""
-    return resolve("objective", name)(**parameters)
-
-
 def construction_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """``--construction`` and ``--calibrate``."""
     command = click.option("--calibrate/--no-calibrate", default=True, help="Adjust weights to exact totals.")(command)
@@ -135,13 +126,6 @@ def construction_options(command: Callable[..., Any]) -> Callable[..., Any]:
         default="auto",
         help="How rows are chosen.",
     )(command)
-
-
-def make_engine(jobs: int | None) -> Any:
-    """An engine with the given number of threads."""
-    from tithe.engines.threads import ThreadEngine
-
-    return ThreadEngine(jobs)
 
 
 _CONNECT_SECONDS = 10
@@ -171,7 +155,9 @@ def running_engine(engine: str, scheduler: str | None, jobs: int | None) -> Iter
     if engine == "threads":
         if scheduler is not None:
             raise click.UsageError("--scheduler and --master are for --engine dask and --engine spark.")
-        yield make_engine(jobs)
+        from tithe.engines.threads import ThreadEngine
+
+        yield ThreadEngine(jobs)
         return
     if engine == "spark":
         with _spark_session(scheduler, jobs) as session:

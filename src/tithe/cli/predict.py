@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from tithe.cli.options import jobs_option, make_engine
+from tithe.cli.options import jobs_option
 from tithe.cli.sources import (
     TABLE_FORMATS,
     TABLE_OPTIONS,
@@ -18,6 +18,7 @@ from tithe.cli.sources import (
     on_this_machine,
     refuse_given,
     source_options,
+    spread,
 )
 from tithe.cli.terminal import Command, Stop, all_or_nothing, print_table, quiet_about_names
 from tithe.core.progress import ProgressBar
@@ -81,6 +82,7 @@ def write_predictions(
 ) -> list[list[str]]:
     """Write the predictions of a model for the rows of files; says how many there are."""
     from tithe.core.passes import DataPass
+    from tithe.engines.threads import ThreadEngine
     from tithe.fit.results import table_schema
 
     schema = table_schema(fitted)
@@ -94,7 +96,7 @@ def write_predictions(
         )
     with ProgressBar(source.n_rows, "predicting") as reading:
         progress = stop.after_leaves(reading) if source.replayable else reading
-        data = DataPass(source, make_engine(jobs), progress)
+        data = DataPass(source, ThreadEngine(jobs), progress)
         row_ids = None if how["row_id"] is None else RowIds(source, how["row_id"])
         n_rows, n_empty = _write(output, fitted, data, row_ids, proba=proba, skips=how["bad_rows"] == "skip")
     empty = [["bad rows, without a prediction", f"{n_empty:,}"]] if n_empty else []
@@ -170,11 +172,8 @@ def _with_empty_rows(table: Any, first: int, last: int) -> Any:
     import numpy as np
     import pyarrow as pa
 
-    ids = np.arange(first, last)
-    places = np.full(len(ids), -1)
-    places[table.column("row_id").to_numpy() - first] = np.arange(table.num_rows)
-    taken = table.take(pa.array(np.where(places < 0, 0, places), mask=places < 0))
-    return taken.set_column(0, table.schema.field("row_id"), pa.array(ids))
+    taken = spread(table, table.column("row_id").to_numpy() - first, last - first)
+    return taken.set_column(0, table.schema.field("row_id"), pa.array(np.arange(first, last)))
 
 
 def _writer(path: Path, ending: str, schema: Any) -> Any:

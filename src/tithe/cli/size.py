@@ -5,18 +5,19 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from tithe.cli.options import EPS, ObjectiveCommand, make_objective, promise_option, seed_option
+from tithe.cli.options import EPS, ObjectiveCommand, promise_option, seed_option
 from tithe.cli.sources import source_options
 from tithe.cli.terminal import print_table
 from tithe.core.progress import Checkpoint, bytes_text, memory, seconds_text
+from tithe.core.registry import resolve
 
 if TYPE_CHECKING:  # a command that only shows its options need not load these
     from tithe.core.contracts import Source
+    from tithe.reduce.plan import Plan
 
 DEFAULT_SIZE = 5000  # rows to keep where no size can be measured
 _LEAF_COPIES = 2.5  # a leaf as it is read, as rows, and what is computed for each row (measured)
@@ -49,16 +50,8 @@ checkpoint_every_option = click.option(
 )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Earlier:
-    """The state of an earlier run: the rows it had read, and the size of its coreset."""
-
-    n_rows: int = 0
-    size: int | None = None
-
-
-def earlier_run(checkpoint: str, resume: bool) -> Earlier:
-    """Look for an earlier run, and say what is going to happen to it."""
+def earlier_run(checkpoint: str, resume: bool) -> tuple[int, int | None]:
+    """Look for an earlier run, and say what is going to happen to it: the rows it had read, and its size."""
     from tithe.core.data import Coreset
     from tithe.reduce.plan import Plan
     from tithe.storage.checkpoint import load_state
@@ -68,15 +61,15 @@ def earlier_run(checkpoint: str, resume: bool) -> Earlier:
     if not resume:
         if os.path.isdir(checkpoint):
             click.echo(f"Starting anew; --resume would have gone on from {checkpoint}.", err=True)
-        return Earlier()
+        return 0, None
     state = load_state(checkpoint, missing_ok=True)
     if state is None:
         click.echo(f"There is no checkpoint in {checkpoint}: starting from the beginning.", err=True)
-        return Earlier()
+        return 0, None
     n_rows = sum(node.n_seen for node in state.rows.values() if isinstance(node, Coreset))
     click.echo(f"Going on from {checkpoint}, after {n_rows:,} rows.", err=True)
     plan = state.objects.get("plan")
-    return Earlier(n_rows=n_rows, size=plan.size if isinstance(plan, Plan) else None)
+    return n_rows, plan.size if isinstance(plan, Plan) else None
 
 
 def choose_size(
@@ -87,13 +80,13 @@ def choose_size(
     eps: float,
     promise: str,
     seed: int,
-    earlier: Earlier | None = None,
+    earlier: int | None = None,
 ) -> tuple[int | float, str]:
-    """The number of rows to keep, and the reason for it. ``promise``: see `propose_size`."""
+    """The number of rows to keep, and the reason for it. ``earlier``: that of an earlier run."""
     if size is not None:
         return size, "asked for"
-    if earlier is not None and earlier.size is not None:
-        return earlier.size, "as in the earlier run"
+    if earlier is not None:
+        return earlier, "as in the earlier run"
     if goal.name == "generic" or goal.signed:
         return DEFAULT_SIZE, "nothing can be measured for this objective"
     if not source.replayable:
@@ -113,48 +106,33 @@ def limit_text(limit: float, promise: str) -> str:
     return f"at most {limit:.2g} in 95 % of draws, for queries like those tried"
 
 
-def plan_table(
-    source: Source,
-    goal: Any,
-    where: Sequence[str],
-    *,
-    construction: str,
-    size: int | float,
-    why: str,
-    calibrate: bool,
-    seed: int,
-    jobs: int | None,
-    passes: int,
-) -> list[list[str]]:
-    """The rows of a table of what a run would take, measured by reading and reducing one leaf."""
+def print_plan(
+    output: str, source: Source, plan: Plan, where: Sequence[str], *, why: str, jobs: int | None, passes: int
+) -> None:
+    """Print what a run would take, measured by reading and reducing one leaf."""
     from tithe.core.parallel import available_threads
-    from tithe.core.params import resolve_size
 
-    if not source.replayable:
-        raise click.UsageError("A dry run reads rows, and standard input can be read only once.")
-    n_kept = resolve_size(size, source.n_rows)
-    opening, seconds, first_rows = _one_leaf(source, goal, construction, n_kept, calibrate=calibrate, seed=seed)
+    opening, seconds, first_rows = _one_leaf(source, plan)
     baseline, jobs = memory(), jobs or available_threads()  # by now all is loaded and compiled
-    held = jobs * source.row_bytes * first_rows * _LEAF_COPIES
     n_rows = _rows_about(source, where) if source.n_rows is None else source.n_rows
-    about = "" if source.n_rows is not None else "about "
-    n_leaves = None if n_rows is None else -(-n_rows // max(1, first_rows))
-    waves = 0 if n_leaves is None else n_leaves / min(jobs, n_leaves)  # one after the other
-    levels = 20 if n_leaves is None else n_leaves.bit_length()
-    held += n_kept * (source.row_bytes + 24) * (levels + 2 * jobs)
-    return [
-        ["rows", "not known beforehand" if n_rows is None else f"{about}{n_rows:,}"],
-        ["columns", f"{source.n_features:,}"],
-        ["bytes on disk", "not known" if source.n_bytes is None else bytes_text(source.n_bytes)],
-        ["leaves", "not known beforehand" if n_leaves is None else f"{about}{n_leaves:,}"],
-        ["rows to keep", f"{n_kept:,} ({why})"],
-        ["passes over the data", f"{passes}, and a sample"],
-        ["peak memory, about", bytes_text(baseline + held)],
-        [
-            "time, about",
-            "not known beforehand" if n_leaves is None else seconds_text(opening + passes * waves * seconds),
-        ],
-    ]
+    levels, rows, leaves, time = 20, *("not known beforehand",) * 3
+    if n_rows is not None:
+        n_leaves, about = -(-n_rows // max(1, first_rows)), "" if source.n_rows is not None else "about "
+        levels, rows, leaves = n_leaves.bit_length(), f"{about}{n_rows:,}", f"{about}{n_leaves:,}"
+        time = seconds_text(opening + passes * n_leaves / min(jobs, n_leaves) * seconds)
+    held = jobs * source.row_bytes * first_rows * _LEAF_COPIES
+    held += plan.size * (source.row_bytes + 24) * (levels + 2 * jobs)
+    facts = {
+        "rows": rows,
+        "columns": f"{source.n_features:,}",
+        "bytes on disk": "not known" if source.n_bytes is None else bytes_text(source.n_bytes),
+        "leaves": leaves,
+        "rows to keep": f"{plan.size:,} ({why})",
+        "passes over the data": f"{passes}, and a sample",
+        "peak memory, about": bytes_text(baseline + held),
+        "time, about": time,
+    }
+    print_table(f"{output}: not written, this is a dry run", ["", ""], [[*fact] for fact in facts.items()])
 
 
 def _rows_about(source: Source, where: Sequence[str]) -> int | None:
@@ -170,9 +148,7 @@ def _rows_about(source: Source, where: Sequence[str]) -> int | None:
     return int((source.n_bytes or 0) * n_lines / len(lines))
 
 
-def _one_leaf(
-    source: Source, goal: Any, construction: str, size: int, *, calibrate: bool, seed: int
-) -> tuple[float, float, int]:
+def _one_leaf(source: Source, plan: Plan) -> tuple[float, float, int]:
     """Seconds to take a sample and learn from it, to read and reduce the first leaf, and its rows."""
     from time import perf_counter
 
@@ -180,16 +156,17 @@ def _one_leaf(
 
     from tithe.core.parallel import limit_threads, single_blas_thread
     from tithe.core.seeding import rng_for
-    from tithe.reduce.plan import Plan, leaf_rows_for
+    from tithe.reduce.plan import leaf_rows_for
 
+    if not source.replayable:
+        raise click.UsageError("A dry run reads rows, and standard input can be read only once.")
     with single_blas_thread(), limit_threads(1):
-        task = next(source.tasks(leaf_rows=max(source.leaf_rows, leaf_rows_for(size))))
+        task = next(source.tasks(leaf_rows=max(source.leaf_rows, leaf_rows_for(plan.size))))
         leaf = task()
         start = perf_counter()
-        sample = source.sample(None, rng=rng_for(seed, "look"))
-        labelled = leaf.y is not None and sample.y is not None and goal.lacks_classes
+        sample = source.sample(None, rng=rng_for(plan.seed, "look"))
+        labelled = leaf.y is not None and sample.y is not None and plan.objective.lacks_classes
         classes = np.unique(np.concatenate([leaf.y, sample.y])) if labelled else None
-        plan = Plan.of(goal, construction, size, calibrate=calibrate, seed=seed)
         reducer = plan.start(sample, n_rows=source.n_rows, classes=classes)
         opening = perf_counter() - start
         reducer.leaf(leaf, (0, 0))  # the first time compiles
@@ -198,21 +175,13 @@ def _one_leaf(
         return opening, perf_counter() - begun, len(leaf)
 
 
-if TYPE_CHECKING:  # a command that only shows its options need not load these
-    from tithe.core.contracts import Objective, Source
-
-
 @click.command(cls=ObjectiveCommand)
 @click.option("--eps", type=EPS, default=0.1)
 @click.option("--delta", type=EPS, default=0.1)
 @promise_option
 @click.option("-d", "--features", type=click.IntRange(min=1), help="Number of columns, if no data is given.")
 @click.option(
-    "-n",
-    "--rows",
-    type=click.IntRange(min=1),
-    default=1_000_000,
-    help="Rows, for rings and nets, if no data is given.",
+    "-n", "--rows", type=click.IntRange(min=1), default=1_000_000, help="Rows, for rings and nets, if no data is given."
 )
 @click.option("-m", "--size", "n_kept", type=click.IntRange(min=1), help="Also print the error of this number of rows.")
 @click.option(
@@ -243,11 +212,11 @@ def size(  # type: ignore[no-untyped-def]
       tithe size -k 20 --features 10 -m 5000
       tithe size --objective logistic --target y --data 'data/*.parquet'
     """
-    from tithe.theory.sizes import known_theorems, needs_total_sensitivity
+    from tithe import propose_size
+    from tithe.theory import sizes
 
-    goal = make_objective(objective, parameters)
-    theorems = known_theorems(goal)
-    measured = needs_total_sensitivity(goal)
+    goal = resolve("objective", objective)(**parameters)
+    theorems, measured = sizes.known_theorems(goal), sizes.needs_total_sensitivity(goal)
     _check_options(goal, data, total_sensitivity, reference_factor, theorems, measured=measured)
     table, is_estimate = [], False
     if data is not None:
@@ -255,35 +224,42 @@ def size(  # type: ignore[no-untyped-def]
         source = how.open([data])
         if not source.replayable:
             raise click.UsageError("--data is sampled from all files; standard input can be read only once.")
-        table.append(_measured_row(source, goal, eps, promise, seed))
+        proposed, limit = propose_size(source, objective=goal, eps=eps, promise=promise, random_state=seed)
+        table.append([f"{proposed:,}", "pilot rule", f"error: {limit_text(limit, promise)}"])
         features = source.n_features
         if measured and total_sensitivity is None:
-            total_sensitivity, is_estimate = _measured_total(source, goal, seed)
+            total_sensitivity = sizes.measured_total_sensitivity(source, objective=goal, random_state=seed)
+            is_estimate = source.n_rows is None or source.n_rows > sizes.SAMPLE_ROWS
         elif not measured:
-            rows = _rows_of(source, how["weight"] is not None, rows)
+            rows = sizes.rows_of_equal_weight(source) if how["weight"] is not None else source.n_rows or rows
     if features is None:
         raise click.UsageError("Give the number of columns with --features, or files with --data.")
-    terms = {"n_features": features, "n_rows": rows}
-    if measured:
-        terms["total_sensitivity"] = total_sensitivity
+    terms = {"n_features": features, "n_rows": rows, "total_sensitivity": total_sensitivity}
     if reference_factor is not None:
         theorems = [{**t, "reference_factor": reference_factor} if "reference_factor" in t else t for t in theorems]
-    terms_of = [{**terms, **theorem} for theorem in theorems]
-    rows_of_theorems, assumptions = _theorem_rows(goal, eps, delta, terms_of, n_kept, is_estimate=is_estimate)
-    table += rows_of_theorems
-    columns = ["rows", "by", "how"]
-    if n_kept is not None:
-        columns.append(f"eps of {n_kept:,}")
-        table = [[*row, ""][: len(columns)] for row in table]
+    assumptions: dict[str, None] = {}  # each once, in their order
+    for theorem in theorems:
+        row, assumption = _theorem_row(goal, eps, delta, {**terms, **theorem}, n_kept, is_estimate=is_estimate)
+        table.append(row)
+        assumptions |= {f"Sizes are proved if {assumption}.": None} if assumption else {}
+    columns = ["rows", "by", "how", *([] if n_kept is None else [f"eps of {n_kept:,}"])]
     about = "".join(f"{name} = {value:g}, " for name, value in parameters.items() if isinstance(value, (int, float)))
-    print_table(f"{objective}, {about}eps = {eps}, delta = {delta}", columns, table)
+    print_table(
+        f"{objective}, {about}eps = {eps}, delta = {delta}", columns, [[*row, ""][: len(columns)] for row in table]
+    )
     if data is not None:
         click.echo(f"Take {table[0][0]}, which is measured. Theorems hold for the worst rows there can be.")
-    _print_meaning(eps, promise, assumptions)
+    for assumption in assumptions:
+        click.echo(assumption)
+    if promise == "costs":
+        click.echo(
+            f"If no solution has a larger relative error than {eps:g}, the best one on the coreset costs at most "
+            f"{(1.0 + eps) / (1.0 - eps):.4g} times the smallest cost."
+        )
 
 
 def _check_options(
-    goal: Objective,
+    goal: Any,
     data: str | None,
     total_sensitivity: float | None,
     reference_factor: float | None,
@@ -302,67 +278,20 @@ def _check_options(
         raise click.UsageError(f"For {goal.name} give files with --data, or a number with --total-sensitivity.")
 
 
-def _print_meaning(eps: float, promise: str, assumptions: list[str]) -> None:
-    """What sizes assume, and what an error of eps means for a solution."""
-    for assumption in assumptions:
-        click.echo(f"Sizes are proved if {assumption}.")
-    if promise == "costs":
-        factor = (1.0 + eps) / (1.0 - eps)
-        click.echo(
-            f"If no solution has a larger relative error than {eps:g}, the best one on the coreset costs at most "
-            f"{factor:.4g} times the smallest cost."
-        )
+def _theorem_row(
+    goal: Any, eps: float, delta: float, terms: dict[str, Any], n_kept: int | None, *, is_estimate: bool
+) -> tuple[list[str], str]:
+    """The row of the table for a theorem, and what it assumes if it is proved."""
+    from tithe.theory import eps_for, theoretical_size
 
-
-def _measured_row(source: Source, goal: Objective, eps: float, promise: str, seed: int) -> list[str]:
-    """The row of the table for trial coresets."""
-    from tithe import propose_size
-
-    proposed, limit = propose_size(source, objective=goal, eps=eps, promise=promise, random_state=seed)
-    return [f"{proposed:,}", "pilot rule", f"error: {limit_text(limit, promise)}"]
-
-
-def _measured_total(source: Source, goal: Objective, seed: int) -> tuple[float, bool]:
-    """The total sensitivity, and whether it was estimated on a sample."""
-    from tithe.theory.sizes import SAMPLE_ROWS, measured_total_sensitivity
-
-    total = measured_total_sensitivity(source, objective=goal, random_state=seed)
-    return total, source.n_rows is None or source.n_rows > SAMPLE_ROWS
-
-
-def _rows_of(source: Source, weighted: bool, default: int) -> int:
-    """n_rows of the theorems."""
-    from tithe.theory.sizes import rows_of_equal_weight
-
-    return rows_of_equal_weight(source) if weighted else source.n_rows or default
-
-
-def _theorem_rows(
-    goal: Objective,
-    eps: float,
-    delta: float,
-    theorems: list[dict[str, Any]],
-    n_kept: int | None,
-    *,
-    is_estimate: bool,
-) -> tuple[list[list[str]], list[str]]:
-    """A row of the table for each theorem, and what those that are proved assume."""
-    from tithe.theory.sizes import eps_for, theoretical_size
-
-    table, assumptions = [], []
-    for terms in theorems:
-        bound = theoretical_size(goal, eps, delta, **terms)
-        kind, total = "proved" if bound.proved else "formula", bound.total_sensitivity
-        how = f"{bound.formula}, S = {total:.4g}"
-        if is_estimate:
-            kind, how = "estimate", f"{how} of a sample, which is often too small"
-        elif bound.proved and bound.assumption:
-            assumptions.append(bound.assumption)
-        if terms["construction"] == "rings":
-            how += f": {round(bound.size / total):,} draws each"
-        row = [f"{bound.size:,}", f"{terms['construction']}, {kind}", how]
-        if n_kept is not None:
-            error = eps_for(goal, n_kept, delta, **terms)
-            row.append("none" if math.isinf(error) else f"{error:.3g}")
-        table.append(row)
-    return table, list(dict.fromkeys(assumptions))
+    bound = theoretical_size(goal, eps, delta, **terms)
+    kind, how = "proved" if bound.proved else "formula", f"{bound.formula}, S = {bound.total_sensitivity:.4g}"
+    if is_estimate:
+        kind, how = "estimate", f"{how} of a sample, which is often too small"
+    if terms["construction"] == "rings":
+        how += f": {round(bound.size / bound.total_sensitivity):,} draws each"
+    row = [f"{bound.size:,}", f"{terms['construction']}, {kind}", how]
+    if n_kept is not None:
+        error = eps_for(goal, n_kept, delta, **terms)
+        row.append("none" if math.isinf(error) else f"{error:.3g}")
+    return row, bound.assumption if kind == "proved" else ""

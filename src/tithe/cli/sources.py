@@ -300,19 +300,25 @@ class RowIds:
 
 def _all_positions(source: Any, name: str) -> Iterator[Any]:
     """The values of all rows, a null for each that could not be read."""
-    import numpy as np
     import pyarrow as pa
 
     first = 0
     for ids, batch in source.numbered_batches([name]):
-        if not len(ids):
-            continue
-        places = np.full(int(ids[-1]) + 1 - first, -1)
-        places[ids - first] = np.arange(len(ids))
-        values = batch.column(name)
-        values = values.dictionary_decode() if pa.types.is_dictionary(values.type) else values
-        yield values.take(pa.array(np.maximum(places, 0), mask=places < 0))
-        first = int(ids[-1]) + 1
+        if len(ids):
+            values = batch.column(name)
+            values = values.dictionary_decode() if pa.types.is_dictionary(values.type) else values
+            yield spread(values, ids - first, int(ids[-1]) + 1 - first)
+            first = int(ids[-1]) + 1
+
+
+def spread(values: Any, at: Any, n: int) -> Any:
+    """Values, or rows of a table, at the places ``at`` among ``n``, and nulls elsewhere."""
+    import numpy as np
+    import pyarrow as pa
+
+    places = np.full(n, -1)
+    places[at] = np.arange(len(at))
+    return values.take(pa.array(np.maximum(places, 0), mask=places < 0))
 
 
 def names_of_rows(source: Any, name: str | None, row_ids: Sequence[int]) -> dict[int, str]:

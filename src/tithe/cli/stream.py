@@ -12,10 +12,10 @@ from typing import Any, Self
 
 import click
 
-from tithe.cli.options import ObjectiveCommand, construction_options, make_objective, seed_option
+from tithe.cli.options import ObjectiveCommand, construction_options, seed_option
 from tithe.cli.size import checkpoint_every_option
 from tithe.cli.sources import STDIN, SourceOptions, check_apart, refuse_other, source_options
-from tithe.cli.terminal import Stop, Stopped, command_line, print_table
+from tithe.cli.terminal import Stop, Stopped, command_line, coreset_facts, print_table
 from tithe.core.progress import ProgressBar
 from tithe.core.registry import resolve
 
@@ -75,16 +75,16 @@ def stream(where, how, output, checkpoint, checkpoint_every, write_every, resume
         if running is None:
             running = _new_stream(source, checkpoint, keep_leaves, options)
         keeper = _Keeper(
-            running,
-            output,
-            checkpoint,
-            feature_names,
-            schema,
+            running=running,
+            output=output,
+            folder=checkpoint,
+            names=feature_names,
+            schema=schema,
             checkpoint_every=checkpoint_every,
             write_every=write_every,
+            forgets=deleted_ids is not None,
         )
         if deleted_ids is not None:
-            keeper.forgets = True
             click.echo(f"{running.forget(deleted_ids):,} rows were forgotten.", err=True)
             keeper.write()  # even if reading fails later, OUTPUT must not hold these rows
         stopped = source is not None and _take(source, keeper, stop, _Taken.of(source, where, how, running))
@@ -110,35 +110,32 @@ def _no_rows(source: Any, where: Sequence[str], how: SourceOptions) -> ValueErro
     return all_bad(", ".join(where), source.count())
 
 
+@dataclass(kw_only=True)
 class _Keeper:
     """Writes state and coreset at intervals."""
 
-    def __init__(
-        self,
-        running: Any,
-        output: str,
-        folder: str,
-        names: Any,
-        schema: Any,
-        *,
-        checkpoint_every: float,
-        write_every: int | None,
-    ) -> None:
-        self.running, self.forgets = running, False
-        self._output, self._folder, self._names, self._schema = output, folder, names, schema
-        if schema is not None:
-            running.notes["schema"] = schema.to_json()  # later rows must become the same features
-        self._checkpoint_every, self._write_every = checkpoint_every, write_every
-        self._last_checkpoint, self._written = time.monotonic(), running.n_rows
+    running: Any
+    output: str
+    folder: str
+    names: Any
+    schema: Any
+    checkpoint_every: float
+    write_every: int | None
+    forgets: bool = False
+
+    def __post_init__(self) -> None:
+        if self.schema is not None:
+            self.running.notes["schema"] = self.schema.to_json()  # later rows must become the same features
+        self._last_checkpoint, self._written = time.monotonic(), self.running.n_rows
 
     def after_push(self) -> None:
-        if time.monotonic() - self._last_checkpoint >= self._checkpoint_every:
+        if time.monotonic() - self._last_checkpoint >= self.checkpoint_every:
             self.checkpoint()
-        if self._write_every is not None and self.running.n_rows - self._written >= self._write_every:
+        if self.write_every is not None and self.running.n_rows - self._written >= self.write_every:
             self.write()
 
     def checkpoint(self) -> None:
-        self.running.checkpoint(self._folder)
+        self.running.checkpoint(self.folder)
         self._last_checkpoint = time.monotonic()
 
     def write(self) -> Any:
@@ -151,9 +148,9 @@ class _Keeper:
         except NoRowsError:
             if not self.forgets:
                 raise
-            Path(self._output).unlink(missing_ok=True)
+            Path(self.output).unlink(missing_ok=True)
             return None
-        save_coreset(coreset, self._output, feature_names=self._names, schema=self._schema)
+        save_coreset(coreset, self.output, feature_names=self.names, schema=self.schema)
         self._written = self.running.n_rows
         return coreset
 
@@ -238,7 +235,8 @@ def _new_stream(source: Any, checkpoint: str, keep_leaves: str | None, options: 
 
     if Path(checkpoint).exists():
         raise ValueError(f"{checkpoint!r} is there already: go on with it (--resume), or name another (--checkpoint).")
-    goal = make_objective(options["objective"], {name: options[name] for name in _parameters(options["objective"])})
+    name = options["objective"]
+    goal = resolve("objective", name)(**{parameter: options[parameter] for parameter in _parameters(name)})
     if goal.lacks_classes and source.replayable:  # else those of the first leaf
         goal = replace(goal, classes=tuple(source.classes().tolist()))
     return CoresetStream(
@@ -324,13 +322,7 @@ def _agreed_names(names: Sequence[str] | None, earlier: str | None) -> list[str]
 def _say_goodbye(
     coreset: Any, n_rows: int, where: Sequence[str], output: str, checkpoint: str, *, stopped: bool
 ) -> None:
-    rows = [
-        ["rows so far", f"{n_rows:,}"],
-        ["stands for", f"{coreset.n_seen:,} rows of weight {coreset.weight_seen:,.6g}"],
-        ["rows kept", f"{len(coreset):,}"],
-        ["effective sample size", f"{coreset.effective_size:,.0f}"],
-    ]
-    print_table(output, ["", ""], rows)
+    print_table(output, ["", ""], [["rows so far", f"{n_rows:,}"], *coreset_facts(coreset)])
     how = f"the state is in {checkpoint}. "
     if STDIN in where:
         how += f"Later rows are added with: {command_line('--resume')}"

@@ -160,6 +160,16 @@ def print_table(title: str, columns: list[str], rows: list[list[str]], *, is_tex
     console.print(table)
 
 
+def coreset_facts(coreset: Any) -> list[list[str]]:
+    """The rows of a table about a coreset."""
+    return [
+        ["rows kept", f"{len(coreset):,}"],
+        ["stands for", f"{coreset.n_seen:,} rows of weight {coreset.weight_seen:,.6g}"],
+        ["weight kept", f"{coreset.weights().sum() / coreset.weight_seen:.6f}"],
+        ["effective sample size", f"{coreset.effective_size:,.0f}"],
+    ]
+
+
 def print_run(output: str, run: Any, numbers: dict[str, Any]) -> None:
     """What a `tithe.report.run.Run` has written into a folder; ``numbers`` are those of ``results.json``."""
     print_table(output, ["", ""], [list(fact) for fact in run.all_facts()])
