@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from tithe.cli.options import (
-    EPS,
+    SHARE,
     ObjectiveCommand,
     construction_options,
     engine_options,
@@ -41,20 +41,19 @@ from tithe.core.registry import resolve
 @click.argument("where", metavar="SOURCE...", nargs=-1, required=True)
 @click.option("-o", "--output", type=click.Path(dir_okay=False), required=True, help="Parquet or .csv file to write.")
 @size_option
-@click.option("--eps", type=EPS, default=0.05, help="The error for which a size is chosen, without -m.")
+@click.option("--eps", type=SHARE, default=0.05, help="The error for which a size is chosen, without -m.")
 @promise_option
 @construction_options
 @source_options
 @click.option(
     "--schema-from",
     metavar="FILE",
-    help="Make the same features of the columns as in this coreset or model, so that coresets can be merged.",
+    help="Make the same features of the columns as this coreset or model has, so that coresets can be merged.",
 )
 @click.option(
     "--pilot-from",
     metavar="FILE",
-    help="Take totals at the pilot of this coreset, with the same features: totals of sites then add up when their "
-    "coresets are merged.",
+    help="Take totals at the pilot of this coreset, with its features: totals of sites add up when they are merged.",
 )
 @seed_option
 @jobs_option

@@ -6,13 +6,11 @@ import json
 
 import click
 
-from tithe.cli.options import EPS, Value, seed_option
+from tithe.cli.options import POSITIVE, SHARE, SIZE, seed_option
 from tithe.cli.sources import source_options
 from tithe.cli.terminal import Command, print_table
 from tithe.core.files import replacing
-from tithe.core.params import CORESET_SIZE
 
-_POSITIVE = click.FloatRange(min=0, min_open=True)
 _MEANINGS = {  # of the answer of a rule
     "separation": (
         "This is the number of clusters with gaps between them; 1 means that there are no gaps. Other rules: "
@@ -32,18 +30,12 @@ _MEANINGS = {  # of the answer of a rule
     help="Clusters with gaps between them; doubling k saves less than --eta; a cost of at most --budget; the least "
     "cost with --penalty for each cluster. [default: the one that a number is given for, else separation]",
 )
-@click.option("--eta", type=EPS, help="Share of the cost, for --rule relative. [default: 0.05]")
-@click.option("--budget", type=_POSITIVE, metavar="COST", help="For --rule budget.")
-@click.option("--penalty", type=_POSITIVE, metavar="COST", help="For --rule penalty.")
+@click.option("--eta", type=SHARE, help="Share of the cost, for --rule relative. [default: 0.05]")
+@click.option("--budget", type=POSITIVE, metavar="COST", help="For --rule budget.")
+@click.option("--penalty", type=POSITIVE, metavar="COST", help="For --rule penalty.")
 @click.option("--max-clusters", type=click.IntRange(min=1), default=64, help="The largest answer.")
 @click.option("--objective", type=click.Choice(["kmeans", "kmedian"]), default="kmeans")
-@click.option(
-    "-m",
-    "--size",
-    type=Value(CORESET_SIZE, name="ROWS|FRACTION"),
-    default=5000,
-    help="Rows to keep, or a fraction of them: all numbers of clusters are tried on these.",
-)
+@click.option("-m", "--size", type=SIZE, default=5000, help="Rows to keep, or a fraction of them.")
 @click.option("-o", "--output", type=click.Path(dir_okay=False), help="JSON file for k and the costs.")
 @source_options
 @seed_option

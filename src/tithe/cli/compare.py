@@ -7,18 +7,21 @@ from typing import Any
 import click
 
 from tithe.cli.options import (
+    POSITIVE,
+    SHARE,
     ObjectiveCommand,
     Value,
     engine_options,
     jobs_option,
-    make_objective,
     running_engine,
     seed_option,
 )
 from tithe.cli.sources import checked_output, source_options
 from tithe.cli.terminal import Command, print_table, steps
 from tithe.core.params import CORESET_SIZE, POLISH
-from tithe.core.registry import names
+from tithe.core.registry import names, resolve
+
+_POLISH = Value(POLISH, name="ROUNDS|auto")
 
 
 def _as_sizes(context: Any, param: Any, text: str | None) -> list[int | float] | None:
@@ -65,36 +68,13 @@ def _as_constructions(context: Any, param: Any, text: str) -> list[str]:
     help="How rows are chosen. A plain random sample is always compared as well.",
 )
 @click.option("--calibrate/--no-calibrate", default=True, help="Adjust weights to exact totals.")
-@click.option(
-    "--polish",
-    type=Value(POLISH, name="ROUNDS|auto"),
-    default=0,
-    help="Passes that improve each solution, on lines of their own.",
-)
+@click.option("--polish", type=_POLISH, default=0, help="Passes that improve each solution, on lines of their own.")
 @click.option("--repeats", type=click.IntRange(min=1), default=5, help="Draws of each kind.")
+@click.option("--holdout", type=SHARE, default=0.1, help="Share of the rows that nothing is learned from, to judge by.")
+@click.option("--tol", type=POSITIVE, default=0.01, help="Excess loss that is harmless, as a share of the loss.")
+@click.option("--full-seconds", type=POSITIVE, default=60.0, help="Time for fits on all rows, else on a large sample.")
 @click.option(
-    "--holdout",
-    type=click.FloatRange(0, 1, min_open=True, max_open=True),
-    default=0.1,
-    help="Share of the rows that nothing is learned from, to judge by.",
-)
-@click.option(
-    "--tol",
-    type=click.FloatRange(0, min_open=True),
-    default=0.01,
-    help="Excess loss that is taken as harmless, as a share of the loss.",
-)
-@click.option(
-    "--full-seconds",
-    type=click.FloatRange(0, min_open=True),
-    default=60.0,
-    help="Time for fits on all rows. If it is too little, the largest sample takes their place.",
-)
-@click.option(
-    "--memory",
-    metavar="GB",
-    type=click.FloatRange(0, min_open=True),
-    help="For the rows: if they take more, they stay in their files. [default: a quarter of what is available]",
+    "--memory", metavar="GB", type=POSITIVE, help="Rows that take more stay in their files. [default: a quarter]"
 )
 @source_options
 @seed_option
@@ -116,7 +96,7 @@ def compare(  # type: ignore[no-untyped-def]
       tithe compare rows.parquet --objective ridge --target price --constructions auto,leverage -o comparison
     """
     output = checked_output(output, where)
-    goal = make_objective(objective, parameters)
+    goal = resolve("objective", objective)(**parameters)
     how.check_target(where, goal.target)
     with running_engine(engine, scheduler, jobs) as runs_on:
         from tithe.report.compare import compare as run_comparison

@@ -17,7 +17,7 @@ import click
 
 from tithe.cli.main import RegisteredGroup
 from tithe.cli.options import (
-    EPS,
+    SHARE,
     as_click,
     engine_options,
     jobs_option,
@@ -136,7 +136,7 @@ def fit() -> None:
 @size_option
 @click.option(
     "--eps",
-    type=EPS,
+    type=SHARE,
     help="Keep as many rows as a fit takes that costs at most this share more than one on all rows, in 95 % of draws, "
     "without passes that improve it. Measured on a sample.",
 )

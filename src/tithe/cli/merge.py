@@ -8,10 +8,9 @@ from typing import Any
 
 import click
 
-from tithe.cli.options import Value, construction_options, seed_option
+from tithe.cli.options import SIZE, construction_options, seed_option
 from tithe.cli.sources import on_this_machine
 from tithe.cli.terminal import Command, coreset_facts, print_result_tables, print_table
-from tithe.core.params import CORESET_SIZE
 
 _NOTES = ("construction", "totals", "calibrated_to")
 
@@ -19,12 +18,7 @@ _NOTES = ("construction", "totals", "calibrated_to")
 @click.command(cls=Command)
 @click.argument("files", metavar="FILE...", nargs=-1, required=True, type=click.Path(dir_okay=False))
 @click.option("-o", "--output", type=click.Path(dir_okay=False), required=True, help="Parquet or .csv file to write.")
-@click.option(
-    "-m",
-    "--size",
-    type=Value(CORESET_SIZE, name="ROWS|FRACTION"),
-    help="Rows to keep, or a fraction of the rows that all sites stand for. [default: all rows of the coresets]",
-)
+@click.option("-m", "--size", type=SIZE, help="Rows to keep, or a fraction of those of all sites. [default: all kept]")
 @construction_options
 @click.option("--allow-repeated", is_flag=True, help="Accept the same coreset twice; its rows then count twice.")
 @seed_option

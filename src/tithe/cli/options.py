@@ -43,23 +43,20 @@ class Value(ParamType):
         return number
 
 
-size_option = click.option(
-    "-m",
-    "--size",
-    type=Value(CORESET_SIZE, name="ROWS|FRACTION"),
-    help="Rows to keep, or a fraction of them. [default: the learner's; of a build, chosen for --eps]",
-)
+SIZE = Value(CORESET_SIZE, name="ROWS|FRACTION")
+SHARE = click.FloatRange(0, 1, min_open=True, max_open=True)
+POSITIVE = click.FloatRange(0, min_open=True)
+_SIZE_HELP = "Rows to keep, or a fraction of them. [default: the learner's; of a build, chosen for --eps]"
+size_option = click.option("-m", "--size", type=SIZE, help=_SIZE_HELP)
 seed_option = click.option("--seed", type=click.IntRange(min=0), default=0)
 jobs_option = click.option(
     "-j", "--jobs", type=click.IntRange(min=1), help="Threads; each holds a leaf of the data. [default: all cores]"
 )
-EPS = click.FloatRange(0, 1, min_open=True, max_open=True)
 promise_option = click.option(
     "--promise",
     type=click.Choice(["costs", "fit"]),
     default="costs",
-    help="What the error --eps is about: the cost of any solution, as the coreset tells it; or the cost of a solution "
-    "fitted on it, which takes far fewer rows.",
+    help="What --eps is about: the cost of any solution, or of one fitted on the coreset, which takes far fewer rows.",
 )
 
 
@@ -120,12 +117,8 @@ class ObjectiveCommand(Command):
 def construction_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """``--construction`` and ``--calibrate``."""
     command = click.option("--calibrate/--no-calibrate", default=True, help="Adjust weights to exact totals.")(command)
-    return click.option(
-        "--construction",
-        type=click.Choice(["auto", *names("construction")]),
-        default="auto",
-        help="How rows are chosen.",
-    )(command)
+    known = click.Choice(["auto", *names("construction")])
+    return click.option("--construction", type=known, default="auto", help="How rows are chosen.")(command)
 
 
 _CONNECT_SECONDS = 10
@@ -138,8 +131,8 @@ def engine_options(command: Callable[..., Any]) -> Callable[..., Any]:
         "--master",
         "scheduler",
         metavar="ADDRESS",
-        help="Of a Dask cluster, tcp://host:port; of Spark local[2], spark://host:port, yarn, or sc://host:port for "
-        "Spark Connect. [default: a cluster on this machine, for this run]",
+        help="tcp://host:port of Dask; local[2], spark://host:port, yarn or sc://host:port of Spark. "
+        "[default: a cluster on this machine, for this run]",
     )(command)
     return click.option(
         "--engine",

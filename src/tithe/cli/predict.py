@@ -29,9 +29,7 @@ _ENDINGS = (".csv", ".parquet", ".pq")
 @click.command(cls=Command)
 @click.argument("model", type=click.Path(dir_okay=False))
 @click.argument("where", metavar="SOURCE...", nargs=-1, required=True)
-@click.option(
-    "-o", "--output", type=click.Path(dir_okay=False), required=True, help="A .parquet or .csv file to write."
-)
+@click.option("-o", "--output", type=click.Path(dir_okay=False), required=True, help="Parquet or .csv file to write.")
 @click.option("--proba", is_flag=True, help="Add the probability of every class or component.")
 @source_options
 @jobs_option

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tithe.cli.options import EPS, ObjectiveCommand, promise_option, seed_option
+from tithe.cli.options import POSITIVE, SHARE, ObjectiveCommand, promise_option, seed_option
 from tithe.cli.sources import source_options
 from tithe.cli.terminal import print_table
 from tithe.core.progress import Checkpoint, bytes_text, memory, seconds_text
@@ -29,18 +29,17 @@ def checkpoint_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """``--checkpoint``, ``--checkpoint-every``, ``--resume``, ``--dry-run``."""
     for option in (
         click.option("--dry-run", is_flag=True, help="Say what it would take, and write nothing."),
-        click.option(
-            "--resume", is_flag=True, help="Go on where an earlier run was stopped: the same result, bit by bit."
-        ),
+        click.option("--resume", is_flag=True, help="Go on where a run was stopped: the same result, bit by bit."),
         checkpoint_every_option,
-        click.option(
-            "--checkpoint", type=click.Path(file_okay=False), help="Folder for the state. [default: OUTPUT.checkpoint]"
-        ),
+        checkpoint_option,
     ):
         command = option(command)
     return command
 
 
+checkpoint_option = click.option(
+    "--checkpoint", type=click.Path(file_okay=False), help="Folder for the state. [default: OUTPUT.checkpoint]"
+)
 checkpoint_every_option = click.option(
     "--checkpoint-every",
     metavar="SECONDS",
@@ -176,23 +175,17 @@ def _one_leaf(source: Source, plan: Plan) -> tuple[float, float, int]:
 
 
 @click.command(cls=ObjectiveCommand)
-@click.option("--eps", type=EPS, default=0.1)
-@click.option("--delta", type=EPS, default=0.1)
+@click.option("--eps", type=SHARE, default=0.1)
+@click.option("--delta", type=SHARE, default=0.1)
 @promise_option
 @click.option("-d", "--features", type=click.IntRange(min=1), help="Number of columns, if no data is given.")
-@click.option(
-    "-n", "--rows", type=click.IntRange(min=1), default=1_000_000, help="Rows, for rings and nets, if no data is given."
-)
+@click.option("-n", "--rows", type=click.IntRange(min=1), default=1_000_000, help="For rings and nets without data.")
 @click.option("-m", "--size", "n_kept", type=click.IntRange(min=1), help="Also print the error of this number of rows.")
-@click.option(
-    "--total-sensitivity",
-    type=click.FloatRange(min=0.0, min_open=True),
-    help="For logistic and margin, if no data is given.",
-)
+@click.option("--total-sensitivity", type=POSITIVE, help="For logistic and margin, if no data is given.")
 @click.option(
     "--reference-factor",
     type=click.FloatRange(min=1.0),
-    help="For dictionary: sizes for dictionaries that cost at least 1 / NUMBER of the reference. [default: 1 / EPS]",
+    help="For dictionary: those that cost at least 1 / NUMBER of the reference. [default: 1 / EPS]",
 )
 @click.option("--data", metavar="SOURCE", help="Measure on a sample of this file, folder or pattern (the pilot rule).")
 @source_options

@@ -143,7 +143,7 @@ limit_option = click.option(
     multiple=True,
     callback=_as_limits,
     metavar="NAME=NUMBER",
-    help="Raise a limit on what a file may ask for: row_bytes, columns or unpacked_bytes.",
+    help="What a file may ask for: row_bytes, columns or unpacked_bytes.",
 )
 
 
@@ -159,14 +159,10 @@ _table_options = (
         "--categories",
         type=click.Choice(CATEGORIES),
         default="auto",
-        help="Text: one-hot encoded (a 0/1 feature for each frequent value), hashed into a few features, whichever "
-        "fits, or refused.",
+        help="Text: a 0/1 feature for each frequent value, hashed into a few features, whichever fits, or refused.",
     ),
     click.option(
-        "--impute",
-        type=click.Choice(IMPUTATIONS),
-        default="median",
-        help="What a gap among numbers becomes. With none, its row is a bad row.",
+        "--impute", type=click.Choice(IMPUTATIONS), default="median", help="Gaps among numbers; none: a bad row."
     ),
     click.option(
         "--scale",
@@ -200,10 +196,7 @@ def source_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--delimiter", metavar="CHARACTER", help="Of CSV; 'tab' is one. [default: what the rows have]"),
         click.option("--n-features", type=click.IntRange(min=1), help="Columns of libsvm rows. [default: those used]"),
         click.option(
-            "--bad-rows",
-            type=click.Choice(["error", "skip"]),
-            default="error",
-            help="Rows that cannot be parsed, or miss a value that is not filled in.",
+            "--bad-rows", type=click.Choice(["error", "skip"]), default="error", help="Rows that cannot be read."
         ),
         *_table_options,
         click.option("--row-id", metavar="COLUMN", help="Column that names the rows; it is no feature."),

@@ -13,7 +13,7 @@ from typing import Any, Self
 import click
 
 from tithe.cli.options import ObjectiveCommand, construction_options, seed_option
-from tithe.cli.size import checkpoint_every_option
+from tithe.cli.size import checkpoint_every_option, checkpoint_option
 from tithe.cli.sources import STDIN, SourceOptions, check_apart, refuse_other, source_options
 from tithe.cli.terminal import Stop, Stopped, command_line, coreset_facts, print_table
 from tithe.core.progress import ProgressBar
@@ -31,13 +31,9 @@ from tithe.core.registry import resolve
 @click.option("--window", type=click.IntRange(min=1), metavar="ROWS", help="Keep only the last ROWS rows.")
 @click.option("--half-life", type=click.FloatRange(min=0, min_open=True), metavar="ROWS", help="Fade older rows.")
 @click.option("--keep-leaves", type=click.Path(file_okay=False), metavar="DIR", help="Keep all rows, to be forgotten.")
-@click.option(
-    "--checkpoint", type=click.Path(file_okay=False), help="Folder for the state. [default: OUTPUT.checkpoint]"
-)
+@checkpoint_option
 @checkpoint_every_option
-@click.option(
-    "--write-every", type=click.IntRange(min=1), metavar="ROWS", help="Also write OUTPUT each time after ROWS rows."
-)
+@click.option("--write-every", type=click.IntRange(min=1), metavar="ROWS", help="Write OUTPUT after ROWS rows, too.")
 @click.option("--resume", is_flag=True, help="Go on with the stream in the checkpoint: rows are added to it.")
 @click.option("--forget", type=click.Path(dir_okay=False), metavar="FILE", help="Row ids to delete, one a line.")
 def stream(where, how, output, checkpoint, checkpoint_every, write_every, resume, forget, keep_leaves, **options):  # type: ignore[no-untyped-def]
