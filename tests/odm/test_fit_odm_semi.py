@@ -165,3 +165,8 @@ def test_options_of_other_learners_are_refused(rows, tmp_path, monkeypatch, caps
     assert arguments[0] in capsys.readouterr().err
     assert fit("rows.csv", "-o", "out") == 2
     assert "--target" in capsys.readouterr().err and not Path("out").exists()
+
+
+def test_the_former_name_says_the_new_one(rows, tmp_path, capsys) -> None:
+    assert run("fit", "odm", rows, "--target", "y", "--semi", "-o", tmp_path / "out") == 2
+    assert "tithe fit odm-semi" in capsys.readouterr().err

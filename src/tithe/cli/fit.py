@@ -105,13 +105,26 @@ class LearnerGroup(RegisteredGroup):
                 options.append(as_click(cls, Option("polish", POLISH, "Passes that improve the solution, or auto.")))
             summary = cleandoc((cls.__doc__ or "").strip().partition("\n\n")[0])
         assert _fit.callback is not None
-        return Command(
+        return LearnerCommand(
             name,
             params=[*options, *_fit.params],
             callback=partial(_fit.callback, name=name, cls=cls),
             help=f"{summary}\n\n{cleandoc(_fit.help or '')}",
             short_help=summary,
         )
+
+
+class LearnerCommand(Command):
+    """The command of a learner. ``tithe fit odm --semi`` says that the learner is called odm-semi."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            other = f"{self.name}-{error.option_name.lstrip('-')}"
+            if other not in names("learner"):
+                raise
+            raise click.UsageError(f"{error.option_name} is no option: it is `tithe fit {other}`.", ctx) from error
 
 
 @click.group(cls=LearnerGroup)
