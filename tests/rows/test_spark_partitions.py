@@ -11,8 +11,9 @@ import pytest
 from tithe import open_dataset
 from tithe.core.tree import MergeTree, Sum, add_sums
 from tithe.engines.spark import PartitionWork
+from tithe.rows.clusters import is_spark_frame
 from tithe.rows.columns import ColumnSelection, resolve_columns
-from tithe.rows.spark_frames import PartitionReader, is_spark_frame, open_numbers
+from tithe.rows.spark_frames import PartitionReader, open_numbers
 
 TABLE = pa.table({"a": np.arange(25.0), "b": np.arange(25.0) % 3, "y": np.arange(25) % 2})
 LENGTHS = (0, 7, 0, 18)

@@ -22,7 +22,6 @@ from tithe.core.progress import Checkpoint, Progress
 from tithe.core.registry import make
 from tithe.core.seeding import as_seed, rng_for
 from tithe.core.state_checks import expect
-from tithe.fit.collections import as_rows
 from tithe.fit.fitted import FittedAttribute, StreamLearner
 from tithe.fit.labels import require_target
 from tithe.fit.results import Described
@@ -31,8 +30,8 @@ from tithe.reduce.build import reduce_rows
 from tithe.reduce.plan import Plan
 from tithe.reduce.stream import CoresetStream
 from tithe.rows.arrays import check_weights
+from tithe.rows.clusters import as_rows, is_spark_frame
 from tithe.rows.schema import TableSchema
-from tithe.rows.spark_frames import is_spark_frame
 
 MIN_AUTO_ROWS = 5000  # of a learner that has no rule of its own
 Method = TypeVar("Method", bound=Callable[..., Any])

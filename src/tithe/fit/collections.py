@@ -18,9 +18,8 @@ from tithe.core.contracts import partition_id
 from tithe.core.parallel import limit_threads, single_blas_thread
 from tithe.fit.results import Described
 from tithe.rows.arrays import as_matrix
-from tithe.rows.dask_collections import dask_source, is_dask_collection
-from tithe.rows.schema import TableSchema
-from tithe.rows.spark_frames import NAME, is_spark_frame, open_numbers
+from tithe.rows.clusters import is_dask_collection, is_spark_frame
+from tithe.rows.spark_frames import NAME
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 _COLUMNS = {  # the methods that are lazy, and the column that each adds to a Spark DataFrame
@@ -32,20 +31,6 @@ _COLUMNS = {  # the methods that are lazy, and the column that each adds to a Sp
     "transform": "transformed",
 }
 _EXAMPLE_ROWS = 2
-
-
-def as_rows(
-    X: Any, y: Any = None, sample_weight: Any = None, *, schema: TableSchema | None = None
-) -> tuple[Any, Any, Any]:
-    """Rows that lie on a cluster as a source, with their y and weights; other rows as they are.
-
-    Of a Dask collection y and weights are collections too, of a Spark DataFrame names of columns.
-    """
-    if is_dask_collection(X):
-        return dask_source(X, y=y, sample_weight=sample_weight, schema=schema), None, None
-    if is_spark_frame(X):
-        return open_numbers(X, y, sample_weight, schema), None, None
-    return X, y, sample_weight
 
 
 def lazy_on_collections(method: Method) -> Method:

@@ -30,7 +30,6 @@ from tithe.core.seeding import HoldOut, key_of
 from tithe.core.state_checks import Each, Integer, Integers, Labels, Number, Optional, Parts, Text
 from tithe.fit.base import CoresetLearner
 from tithe.fit.bases import BaseEstimator, MetaEstimatorMixin
-from tithe.fit.collections import as_rows
 from tithe.fit.fitted import FittedAttribute
 from tithe.fit.labels import (
     batch_with_class_numbers,
@@ -58,6 +57,7 @@ from tithe.meta.other_estimators import (
 )
 from tithe.reduce.calibration import recalibrated
 from tithe.rows.arrays import is_frame
+from tithe.rows.clusters import as_rows
 from tithe.rows.leaves import MappedSource
 from tithe.rows.schema import can_view
 

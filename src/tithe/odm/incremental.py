@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar, Self
@@ -13,7 +17,6 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from tithe.core.data import Array, Block, concat
 from tithe.core.errors import RowsNotSavedError
-from tithe.core.interrupts import uninterrupted
 from tithe.core.labels import label_numbers
 from tithe.core.parallel import single_blas_thread
 from tithe.core.params import Boolean, Constraint, Function, OneOf, RealNumber, check_params, check_value
@@ -157,6 +160,23 @@ class _State:
     fixed: dict[str, Any]  # parameters that may not change
     next_id: int
     forgotten: tuple[int, ...]
+
+
+@contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Delay Ctrl-C to the end of the block. Python raises it in the main thread alone, so no other has to wait."""
+    previous = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or previous is None:
+        yield
+        return
+    received: list[tuple[int, Any]] = []
+    signal.signal(signal.SIGINT, lambda number, frame: received.append((number, frame)))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, previous)
+        if received and callable(previous):
+            previous(*received[0])
 
 
 class IncrementalODMClassifier(KernelMachine, ClassifierMixin, Described, BaseEstimator):

@@ -27,8 +27,7 @@ from tithe.core.tree import Tree
 from tithe.reduce.plan import Plan, Reducer, leaf_rows_for, node_rows_for, resolve_pair
 from tithe.rows.arrays import as_block, block_identity, is_frame
 from tithe.rows.batches import BatchSource, is_like
-from tithe.rows.dask_collections import dask_source, is_dask_collection
-from tithe.rows.spark_frames import is_spark_frame, open_numbers
+from tithe.rows.clusters import as_rows
 from tithe.storage.checkpoint import FolderLock, State, check_folder, load_state, restored_tree, save_state, saved_tree
 
 _FEW_ROWS = 1024  # that workers compile the kernels of a build with
@@ -275,16 +274,13 @@ def _restored(build: _Build, about: dict[str, Any], path: str) -> tuple[Reducer,
 
 
 def _as_rows(X: Any, y: Any, sample_weight: Any, coreset_size: Any) -> Block | Source:
+    X, y, sample_weight = as_rows(X, y, sample_weight)
     if isinstance(X, Source):
         if y is not None or sample_weight is not None:
             raise ValueError(
                 "A source brings y and weights along: name their columns when it is opened, target=... and weight=..."
             )
         return X
-    if is_dask_collection(X):
-        return dask_source(X, y, sample_weight)
-    if is_spark_frame(X):
-        return open_numbers(X, y, sample_weight)
     if _is_table(X):
         return as_block(X, y, sample_weight)
     if isinstance(X, (str, bytes)) or not isinstance(X, Iterable):

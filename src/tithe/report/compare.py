@@ -48,9 +48,8 @@ from tithe.reduce.generic import GenericObjective
 from tithe.reduce.plan import Plan, resolve_pair
 from tithe.report.comparison import PHASES, Comparison
 from tithe.report.recommend import recommend
-from tithe.rows.dask_collections import dask_source, is_dask_collection
+from tithe.rows.clusters import as_rows
 from tithe.rows.leaves import MappedSource, SplitSource
-from tithe.rows.spark_frames import is_spark_frame, open_numbers
 
 USUAL_SIZES = (0.001, 0.01, 0.05)
 USUAL_CONSTRUCTIONS = ("auto", "uniform")
@@ -391,10 +390,7 @@ def compared_rows(
 
 
 def _opened(X: Any, y: Any, sample_weight: Any) -> Block | Source:
-    if is_dask_collection(X):
-        return dask_source(X, y, sample_weight)
-    if is_spark_frame(X):
-        return open_numbers(X, y, sample_weight)
+    X, y, sample_weight = as_rows(X, y, sample_weight)
     if isinstance(X, (str, bytes, os.PathLike)):
         raise ValueError("X must be an array, a frame or a source. Files are opened with tithe.open_dataset().")
     if not isinstance(X, Source):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from copy import copy
@@ -19,6 +18,7 @@ from tithe.core.data import Array, Block, concat
 from tithe.core.labels import distinct_labels
 from tithe.rows.arrays import as_matrix, plain_weights
 from tithe.rows.blocks import BlockBuilder, bad_rows, row_of, target_classes, what_is_wrong
+from tithe.rows.clusters import is_dask_array, is_dask_collection, is_dask_frame
 from tithe.rows.columns import Columns, ColumnSelection, common_fields, kind_of, resolve_columns
 from tithe.rows.learn import Sums, ValueCounts, feature_sums, learn_from_all_rows, value_counts
 from tithe.rows.leaves import LEAF_ROWS, SAMPLE_ROWS, fair_shares, usual_leaf_rows
@@ -422,20 +422,6 @@ class _Collection:
             raise self.explain(error) from error
 
 
-def is_dask_collection(X: Any) -> bool:
-    """Whether X is a Dask array or frame. Dask is not imported for it."""
-    dask = sys.modules.get("dask")
-    return dask is not None and bool(dask.is_dask_collection(X)) and (_is_array(X) or _is_frame(X))
-
-
-def _is_array(X: Any) -> bool:
-    return hasattr(X, "chunks") and hasattr(X, "ndim")
-
-
-def _is_frame(X: Any) -> bool:
-    return hasattr(X, "npartitions") and hasattr(X, "dtypes")
-
-
 def dask_source(X: Any, y: Any = None, sample_weight: Any = None, *, schema: TableSchema | None = None) -> DaskSource:
     """A Dask array or frame with y and weights as the rows of a learner.
 
@@ -444,7 +430,7 @@ def dask_source(X: Any, y: Any = None, sample_weight: Any = None, *, schema: Tab
     """
     _check_extra(X, y, "y")
     _check_extra(X, sample_weight, "sample_weight")
-    if _is_frame(X) and (schema is not None or not _all_numbers(X)):
+    if is_dask_frame(X) and (schema is not None or not _all_numbers(X)):
         extra = {name: value for name, value in (("target", y), ("weight", sample_weight)) if value is not None}
         if any(str(column) in _EXTRA_COLUMNS for column in X.columns):
             raise ValueError(f"Rename the column {next(c for c in X.columns if str(c) in _EXTRA_COLUMNS)!r}.")
@@ -455,8 +441,8 @@ def dask_source(X: Any, y: Any = None, sample_weight: Any = None, *, schema: Tab
     extra_values = [value for value in (y, sample_weight) if value is not None]
     rows = MatrixRows(
         dtype=_dtype_of(X),
-        n_features=len(X.columns) if _is_frame(X) else X.shape[1],
-        columns=tuple(X.columns) if _is_frame(X) else None,
+        n_features=len(X.columns) if is_dask_frame(X) else X.shape[1],
+        columns=tuple(X.columns) if is_dask_frame(X) else None,
         has_y=y is not None,
         has_weight=sample_weight is not None,
     )
@@ -469,7 +455,7 @@ _EXTRA_COLUMNS = tuple(_EXTRA.values())
 
 def open_collection(X: Any, choice: ColumnSelection) -> DaskSource:
     """The rows of a Dask frame by the options of `open_dataset`, or those of an array of numbers."""
-    if not _is_frame(X):
+    if not is_dask_frame(X):
         if choice != ColumnSelection():
             raise ValueError("A Dask array has no named columns: give y and weights to fit() or build_coreset().")
         return dask_source(X)
@@ -554,7 +540,7 @@ def _source(X: Any, extra: Sequence[Any], rows: PartitionRows, lengths: Array) -
         rows,
         list(zip(*map(_partitions, (X, *extra)), strict=True)),
         lengths,
-        by_rows=_is_array(X),
+        by_rows=is_dask_array(X),
         identity=f"dask {tokenize(X, *extra)} {rows.n_features}",
         explain=partial(_explained, X),
     )
@@ -589,7 +575,7 @@ def _lengths(X: Any, *extra: Any) -> Array:
 
 
 def _known_lengths(X: Any) -> tuple[int, ...] | None:
-    if _is_array(X) and not np.isnan(X.chunks[0]).any():
+    if is_dask_array(X) and not np.isnan(X.chunks[0]).any():
         return tuple(X.chunks[0])
     return None
 
@@ -597,13 +583,13 @@ def _known_lengths(X: Any) -> tuple[int, ...] | None:
 def _lazy_lengths(X: Any) -> Any:
     import dask
 
-    narrow = X[[X.columns[0]]] if _is_frame(X) and X.ndim == 2 else X  # one column tells as much as all
+    narrow = X[[X.columns[0]]] if is_dask_frame(X) and X.ndim == 2 else X  # one column tells as much as all
     return [dask.delayed(len)(part) for part in _partitions(narrow)]
 
 
 def _check_extra(X: Any, values: Any, name: str) -> None:
     """Refuse columns of X in several chunks, and y or weights that are no collection of the same partitions."""
-    if _is_array(X):
+    if is_dask_array(X):
         if X.ndim != 2:
             raise ValueError(f"X must have two dimensions, got {X.ndim}.")
         if len(X.chunks[1]) > 1:
@@ -612,14 +598,14 @@ def _check_extra(X: Any, values: Any, name: str) -> None:
             )
     if values is None:
         return
-    if not is_dask_collection(values) or _is_array(values) != _is_array(X) or values.ndim != 1:
-        kind = "Dask array of one dimension" if _is_array(X) else "series of a Dask frame"
+    if not is_dask_collection(values) or is_dask_array(values) != is_dask_array(X) or values.ndim != 1:
+        kind = "Dask array of one dimension" if is_dask_array(X) else "series of a Dask frame"
         raise ValueError(
             f"{name} must be a {kind} with the same partitions as X, got {type(values).__name__}: {_call_for(X, name)}."
         )
-    n_parts = X.numblocks[0] if _is_array(X) else X.npartitions
-    n_own = values.numblocks[0] if _is_array(X) else values.npartitions
-    known, own = _known_lengths(X), _known_lengths(values) if _is_array(X) else None
+    n_parts = X.numblocks[0] if is_dask_array(X) else X.npartitions
+    n_own = values.numblocks[0] if is_dask_array(X) else values.npartitions
+    known, own = _known_lengths(X), _known_lengths(values) if is_dask_array(X) else None
     if n_parts != n_own or (known is not None and own is not None and known != own):
         raise ValueError(_other_partitions(X, name))
 
@@ -629,7 +615,7 @@ def _other_partitions(X: Any, name: str) -> str:
 
 
 def _call_for(X: Any, name: str) -> str:
-    if _is_array(X):
+    if is_dask_array(X):
         return f"make them equal by {name}.rechunk(X.chunks[0]), or by da.from_array(..., chunks=X.chunks[0])"
     return (
         "take both from one frame, open_dataset(frame, target=..., weight=...), or make them equal by "
@@ -643,14 +629,14 @@ def _all_numbers(X: Any) -> bool:
 
 def _dtype_of(X: Any) -> Any:
     """float32 where all columns are, else float64."""
-    dtypes = [X.dtype] if _is_array(X) else list(X.dtypes)
+    dtypes = [X.dtype] if is_dask_array(X) else list(X.dtypes)
     is_single = all(np.dtype(getattr(dtype, "numpy_dtype", dtype)) == np.float32 for dtype in dtypes)
     return np.dtype(np.float32 if is_single else np.float64)
 
 
 def _explained(X: Any, error: Exception) -> Exception:
     """For a column that some partition lacks: an error that names the partition. Dask names only the column."""
-    if not isinstance(error, KeyError) or not _is_frame(X):
+    if not isinstance(error, KeyError) or not is_dask_frame(X):
         return error
     import dask
     from dask.dataframe import DataFrame

@@ -13,8 +13,9 @@ from tithe.core.data import Block
 from tithe.core.errors import FileFormatError, unknown_name
 from tithe.rows.arrays import is_frame
 from tithe.rows.blocks import TableSource
+from tithe.rows.clusters import is_dask_collection, is_spark_frame
 from tithe.rows.columns import ColumnSelection
-from tithe.rows.dask_collections import DaskSource, is_dask_collection, open_collection
+from tithe.rows.dask_collections import DaskSource, open_collection
 from tithe.rows.datasets import dataset_source, parquet_source
 from tithe.rows.delimited import DelimitedSource
 from tithe.rows.frames import FrameSource, Query, QuerySource, is_query
@@ -24,7 +25,7 @@ from tithe.rows.npy import NumpySource
 from tithe.rows.paths import DataFile, find_files
 from tithe.rows.piped import PipedSource, open_piped, open_reader
 from tithe.rows.schema import TableSchema
-from tithe.rows.spark_frames import SparkFrameSource, is_spark_frame
+from tithe.rows.spark_frames import SparkFrameSource
 from tithe.rows.stores import Limits
 from tithe.rows.text import TextLayout
 

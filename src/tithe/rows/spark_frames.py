@@ -9,7 +9,6 @@ from functools import cached_property, partial
 from itertools import accumulate
 from typing import Any
 
-import narwhals.stable.v2 as nw
 import numpy as np
 import pyarrow as pa
 
@@ -39,11 +38,6 @@ _SUMS_TYPES = pa.schema(
     ]
 )
 _VALUES = "name string, value string, n_rows long"
-
-
-def is_spark_frame(X: Any) -> bool:
-    """Whether X is a DataFrame of Spark or of Spark Connect."""
-    return nw.dependencies.is_pyspark_dataframe(X) or nw.dependencies.is_pyspark_connect_dataframe(X)
 
 
 def open_numbers(frame: Any, y: Any = None, sample_weight: Any = None, schema: Any = None) -> SparkFrameSource:

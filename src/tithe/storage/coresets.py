@@ -19,10 +19,11 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 from scipy import sparse
 
+from tithe.core.contracts import Objective
 from tithe.core.data import Array, Coreset, Site
 from tithe.core.errors import FileFormatError
 from tithe.core.files import replacing
-from tithe.core.objective_json import objective_from_json, objective_to_json
+from tithe.core.registry import names, resolve
 from tithe.core.state_checks import LARGEST, checked, expect
 from tithe.rows.schema import TableSchema
 
@@ -151,7 +152,7 @@ def _as_table(coreset: Coreset, feature_names: list[str] | None, schema: TableSc
         "totals": _packed(coreset.totals),
         "pilot": _packed(coreset.pilot),
         "provenance": dict(coreset.provenance),
-        "objective": objective_to_json(coreset.objective),
+        "objective": _objective_json(coreset.objective),
         "half_life": coreset.half_life,
         "sites": [asdict(site) for site in coreset.sites],
         "schema": None if schema is None else schema.to_json(),
@@ -263,7 +264,7 @@ def _from_table(table: pa.Table, about: dict[str, Any]) -> Coreset:
         last_row=int(about.get("last_row", -1)),
         is_whole=about.get("is_whole", False),
         provenance={str(k): v for k, v in about["provenance"].items() if isinstance(v, (str, int, float))},
-        objective=objective_from_json(about.get("objective")),
+        objective=_objective_from(about.get("objective")),
         half_life=about.get("half_life"),
         sites=sites,
     )
@@ -316,3 +317,35 @@ def _unpacked(packed: dict[str, Any] | None) -> Array | None:
     if packed is None:
         return None
     return np.frombuffer(base64.b64decode(packed["float64"]), np.float64).reshape(packed["shape"]).copy()
+
+
+def _objective_json(objective: Objective | None) -> dict[str, Any] | None:
+    """Its name and parameters; None if its class is not registered under its name, or JSON cannot hold them."""
+    if objective is None or objective.name not in names("objective"):
+        return None
+    if resolve("objective", objective.name) is not type(objective):
+        return None
+    data = {"name": objective.name, "parameters": objective.record()}
+    try:
+        plain: dict[str, Any] = json.loads(json.dumps(data, default=_plain, allow_nan=False))
+    except (TypeError, ValueError):
+        return None
+    return plain
+
+
+def _objective_from(data: dict[str, Any] | None) -> Objective | None:
+    """What `_objective_json` gave; None if no such objective is installed. Raises ValueError for damaged data."""
+    if data is None:
+        return None
+    expect(isinstance(data, dict) and isinstance(data.get("parameters"), dict), "its objective is none")
+    if data.get("name") not in names("objective"):
+        return None
+    parameters = {key: tuple(value) if isinstance(value, list) else value for key, value in data["parameters"].items()}
+    objective: Objective = resolve("objective", data["name"])(**parameters)
+    return objective
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.generic):
+        return value.item()
+    raise TypeError(f"{type(value).__name__} has no place in JSON")

@@ -29,7 +29,6 @@ from tithe.core.state_checks import Instance as IsA
 from tithe.core.state_checks import Labels, Optional, expect
 from tithe.fit.base import CoresetLearner, check_no_extra_arrays, fit_on_coreset, note_columns
 from tithe.fit.bases import BaseEstimator, MetaEstimatorMixin
-from tithe.fit.collections import as_rows
 from tithe.fit.fitted import FittedAttribute
 from tithe.fit.labels import (
     batch_with_class_numbers,
@@ -65,6 +64,7 @@ from tithe.meta.search.folds import (
     splits_of,
 )
 from tithe.rows.arrays import check_weights
+from tithe.rows.clusters import as_rows
 
 _CONSTRAINTS: dict[str, Constraint] = {
     "calibrate": Boolean(),
