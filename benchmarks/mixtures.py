@@ -109,12 +109,12 @@ def run_peers(arguments: argparse.Namespace) -> None:
 
 
 def run_ours(arguments: argparse.Namespace) -> None:
-    peers = json.loads((RESULTS / f"{arguments.name}_peers.json").read_text())["sets"]
     results: dict[str, Any] = {"sets": {}}
     for name, X, mixtures, entry in sets_of(arguments):
         results["sets"][name] = entry
         for k, kind in mixtures:
             methods, kept = of_coresets(X, k, kind, arguments.seeds)
+            peers = json.loads((RESULTS / f"{arguments.name}_peers.json").read_text())["sets"]
             peer = peers[name]["fits"][f"{kind} {k}"]
             ours, theirs = methods["coreset"]["median"], peer["median"]
             entry["fits"][f"{kind} {k}"] = {

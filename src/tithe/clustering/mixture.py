@@ -59,7 +59,7 @@ class CoresetGaussianMixture(CoresetLearner, DensityMixin, BaseEstimator):
         and none after a step that promises a row less than half of ``tol``.
     tol, max_iter : float, int
         A search on the coreset ends when a step raises the mean log-likelihood of a row by less than ``tol``, or after
-        ``max_iter`` steps.
+        ``max_iter`` steps; the best one goes on to a tenth of ``tol``.
     reg_covar : float
         Added to every variance.
     n_init : int or "auto"
@@ -86,13 +86,15 @@ class CoresetGaussianMixture(CoresetLearner, DensityMixin, BaseEstimator):
         (n_components, d, d) for ``"full"``, (d, d) for ``"tied"``, (n_components, d) for ``"diag"``, (n_components,)
         for ``"spherical"``.
     converged_ : bool
-        Whether the search on the coreset ended by ``tol``.
+        Whether the last step of the search on the coreset raised the mean log-likelihood by less than ``tol``.
     n_iter_ : int
         Steps of EM on the coreset.
     lower_bound_ : float
         The exact mean log-likelihood of a training row; that of the coreset if the rows could be read only once.
+    lower_bounds_ : list of float
+        This number before each round of polish and at the end. It never falls.
     objective_curve_ : list of float
-        Minus this number before each round of polish and at the end. It never rises.
+        Minus these numbers.
     coreset_ : Coreset
     sample_indices_ : array
         Positions in the training data of the rows of the coreset.
@@ -320,6 +322,12 @@ class CoresetGaussianMixture(CoresetLearner, DensityMixin, BaseEstimator):
         elif self.covariance_type != "full":
             values = values.reshape(parts.means.shape)
         return np.ascontiguousarray(values[:, 0] if self.covariance_type == "spherical" else values)
+
+    @property
+    def lower_bounds_(self) -> list[float]:
+        """The mean log-likelihoods of a row before each round of polish and at the end."""
+        check_is_fitted(self)
+        return [-value for value in self.objective_curve_]
 
     @property
     def _params(self) -> Array:
