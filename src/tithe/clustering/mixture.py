@@ -41,8 +41,11 @@ _AUTO_ROUNDS = 10  # of polish="auto"
 class CoresetGaussianMixture(CoresetLearner, DensityMixin, BaseEstimator):
     """A mixture of normal distributions, fitted by EM on a calibrated coreset, polished and certified on all rows.
 
-    Maximises sum_i u_i log sum_j pi_j N(x_i; mu_j, Sigma_j). Takes ``sample_weight``, which
-    `sklearn.mixture.GaussianMixture` does not. A round of polish is a step of EM on all rows.
+    Maximises sum_i u_i log sum_j pi_j N(x_i; mu_j, Sigma_j) for rows x_i (d,) of weight u_i, with weights pi_j that add
+    up to 1, means mu_j (d,) and covariances Sigma_j (d, d). Takes ``sample_weight``, which
+    `sklearn.mixture.GaussianMixture` does not. Rows are drawn by bounds on their sensitivity (Lucic, Faulkner, Krause
+    and Feldman, Training Gaussian Mixture Models at Scale via Coresets, JMLR 18, 2018; `GaussianMixtureObjective` has
+    the scores). A round of polish is a step of EM on all rows.
 
     Parameters
     ----------
@@ -65,9 +68,9 @@ class CoresetGaussianMixture(CoresetLearner, DensityMixin, BaseEstimator):
     n_init : int or "auto"
         Searches, of which the best is kept; the worse half is stopped after every few steps. ``"auto"``: 16 to
         32, most with few components, fewer with many columns, and 1 from given means.
-    init_params : {"kmeans", "k-means++", "random", "random_from_data"}
+    init_params : {"auto", "kmeans", "k-means++", "random", "random_from_data"}
         Where searches start: the clusters of k-means, those of its seeds, random shares, or the clusters of random
-        rows. Columns are scaled to the same deviation for it.
+        rows. Columns are scaled to the same deviation for it. ``"auto"``: all in turns, but for random shares.
     weights_init, means_init, precisions_init : array, optional
         Where the search starts instead, in the shapes of the attributes: those of an earlier model go on from it.
     verbose : int
