@@ -93,6 +93,8 @@ bench: $(READY)  ## every number that README and documentation quote, from the d
 	$(BIN)/python benchmarks/get_data.py --data $(DATA)
 	$(BIN)/python benchmarks/picture.py
 	$(BIN)/python benchmarks/clustering.py --data $(DATA)
+	$(BIN)/python benchmarks/mixtures.py --data $(DATA) --only peers
+	$(BIN)/python benchmarks/mixtures.py --data $(DATA) --only ours
 	$(BIN)/python benchmarks/choose_k.py --data $(DATA)
 	$(BIN)/python benchmarks/building.py
 	$(BIN)/python benchmarks/files.py

@@ -11,12 +11,13 @@ import pandas as pd
 import pytest
 from leaf_source import LeafSource
 from scipy import sparse
+from scipy.special import logsumexp, softmax
 from scipy.stats import multivariate_normal
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.mixture import GaussianMixture
 
 from tithe import Block, CoresetGaussianMixture, build_coreset, distortion, load_model, propose_size, save_model
-from tithe.clustering.mixture_kernels import HARD, SOFT
+from tithe.clustering.mixture_kernels import HARD, SOFT, mixture
 from tithe.clustering.mixture_objective import Components
 from tithe.core.errors import FileFormatError
 from tithe.core.parallel import limit_threads
@@ -106,6 +107,29 @@ def test_rows_and_criteria_are_those_of_scikit_learn_at_the_same_parameters(kind
     assert ours.lower_bound_ > full.score(X) - 0.01
     inverse = np.linalg.inv(ours.covariances_) if kind in ("full", "tied") else 1.0 / ours.covariances_
     np.testing.assert_allclose(ours.precisions_, inverse, rtol=1e-8, atol=1e-12)
+
+
+@pytest.mark.parametrize("spread", [1e-6, 1.0, 30.0, 1e3])
+def test_shares_and_densities_are_exact(spread: float) -> None:
+    """The kernel has an exponential of its own."""
+    rng = np.random.default_rng(0)
+    X, means, heights = spread * rng.normal(size=(300, 2)), spread * rng.normal(size=(7, 2)), rng.normal(size=7)
+    densities, labels, _, chances = mixture(X, heights, means, np.ones((7, 1, 2)), with_chances=True)
+    scores = heights - 0.5 * ((X[:, None] - means) ** 2).sum(axis=2)
+    np.testing.assert_allclose(densities, logsumexp(scores, axis=1), rtol=1e-14, atol=1e-14)
+    np.testing.assert_array_equal(labels, scores.argmax(axis=1))
+    error = 1e-14 * (1.0 + np.abs(scores).max())  # of the scores themselves
+    np.testing.assert_allclose(chances, softmax(scores, axis=1), rtol=error, atol=1e-43)
+
+
+@EACH
+def test_the_best_search_ends_at_a_tenth_of_tol(kind: str) -> None:
+    objective, block = GaussianMixtureObjective(n_components=4, covariance_type=kind, n_init=3), Block(X=LARGE[:3000])
+    found = objective.race(block, objective.starts(block, np.random.default_rng(0)))
+    assert found.converged and found.n_iter < objective.max_iter
+    assert found.value == pytest.approx(-objective.cost(block, found.params).mean(), rel=1e-12)
+    _, promised = objective.step(objective.evaluate_for_step(block, found.params), found.params)
+    assert promised < 0.1 * objective.tol * len(block)
 
 
 @EACH
@@ -228,6 +252,7 @@ def test_polish_never_lowers_the_likelihood(kind: str) -> None:
     plain = CoresetGaussianMixture(3, covariance_type=kind, coreset_size=150, polish=0, random_state=1).fit(LARGE)
     assert plain.objective_curve_ == pytest.approx(model.objective_curve_[:1])
     assert model.lower_bound_ == -model.objective_curve_[-1] > plain.lower_bound_
+    assert model.lower_bounds_ == [-value for value in model.objective_curve_]
     assert model.certificate_.passes == 6 and plain.certificate_.passes == 1
 
 

@@ -41,8 +41,11 @@ _AUTO_ROUNDS = 10  # of polish="auto"
 class CoresetGaussianMixture(CoresetLearner, DensityMixin, BaseEstimator):
     """A mixture of normal distributions, fitted by EM on a calibrated coreset, polished and certified on all rows.
 
-    Maximises sum_i u_i log sum_j pi_j N(x_i; mu_j, Sigma_j). Takes ``sample_weight``, which
-    `sklearn.mixture.GaussianMixture` does not. A round of polish is a step of EM on all rows.
+    Maximises sum_i u_i log sum_j pi_j N(x_i; mu_j, Sigma_j) for rows x_i (d,) of weight u_i, with weights pi_j that add
+    up to 1, means mu_j (d,) and covariances Sigma_j (d, d). Takes ``sample_weight``, which
+    `sklearn.mixture.GaussianMixture` does not. Rows are drawn by bounds on their sensitivity (Lucic, Faulkner, Krause
+    and Feldman, Training Gaussian Mixture Models at Scale via Coresets, JMLR 18, 2018; `GaussianMixtureObjective` has
+    the scores). A round of polish is a step of EM on all rows.
 
     Parameters
     ----------
@@ -59,15 +62,15 @@ class CoresetGaussianMixture(CoresetLearner, DensityMixin, BaseEstimator):
         and none after a step that promises a row less than half of ``tol``.
     tol, max_iter : float, int
         A search on the coreset ends when a step raises the mean log-likelihood of a row by less than ``tol``, or after
-        ``max_iter`` steps.
+        ``max_iter`` steps; the best one goes on to a tenth of ``tol``.
     reg_covar : float
         Added to every variance.
     n_init : int or "auto"
         Searches, of which the best is kept; the worse half is stopped after every few steps. ``"auto"``: 16 to
         32, most with few components, fewer with many columns, and 1 from given means.
-    init_params : {"kmeans", "k-means++", "random", "random_from_data"}
+    init_params : {"auto", "kmeans", "k-means++", "random", "random_from_data"}
         Where searches start: the clusters of k-means, those of its seeds, random shares, or the clusters of random
-        rows. Columns are scaled to the same deviation for it.
+        rows. Columns are scaled to the same deviation for it. ``"auto"``: all in turns, but for random shares.
     weights_init, means_init, precisions_init : array, optional
         Where the search starts instead, in the shapes of the attributes: those of an earlier model go on from it.
     verbose : int
@@ -86,13 +89,15 @@ class CoresetGaussianMixture(CoresetLearner, DensityMixin, BaseEstimator):
         (n_components, d, d) for ``"full"``, (d, d) for ``"tied"``, (n_components, d) for ``"diag"``, (n_components,)
         for ``"spherical"``.
     converged_ : bool
-        Whether the search on the coreset ended by ``tol``.
+        Whether the last step of the search on the coreset raised the mean log-likelihood by less than ``tol``.
     n_iter_ : int
         Steps of EM on the coreset.
     lower_bound_ : float
         The exact mean log-likelihood of a training row; that of the coreset if the rows could be read only once.
+    lower_bounds_ : list of float
+        This number before each round of polish and at the end. It never falls.
     objective_curve_ : list of float
-        Minus this number before each round of polish and at the end. It never rises.
+        Minus these numbers.
     coreset_ : Coreset
     sample_indices_ : array
         Positions in the training data of the rows of the coreset.
@@ -311,6 +316,12 @@ class CoresetGaussianMixture(CoresetLearner, DensityMixin, BaseEstimator):
         elif self.covariance_type != "full":
             values = values.reshape(parts.means.shape)
         return np.ascontiguousarray(values[:, 0] if self.covariance_type == "spherical" else values)
+
+    @property
+    def lower_bounds_(self) -> list[float]:
+        """The mean log-likelihoods of a row before each round of polish and at the end."""
+        check_is_fitted(self)
+        return [-value for value in self.objective_curve_]
 
     @property
     def _params(self) -> Array:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import cycle, islice
 from typing import Any, ClassVar, Literal
 
@@ -22,6 +23,7 @@ from tithe.core.state_checks import Floats, Optional, expect
 from tithe.reduce.kernels import sample_rows
 
 _STEPS_BETWEEN_SELECTIONS = 16  # steps of EM after which the worse half of the searches is dropped
+_LAST_TOL = 0.1  # of tol, at which the last search ends: it passes plateaus, and costs little on a coreset
 _COMPONENTS_SEARCHED = 160  # components times starts
 _PARAMETERS_SEARCHED = 5000  # numbers of a mixture beyond which fewer searches are made
 _STARTS = ("kmeans", "k-means++", "random", "random_from_data")
@@ -120,8 +122,8 @@ class GaussianMixtureObjective(SensitivityObjective, SteppedObjective[MixtureEva
         Added to every variance.
     n_init, max_iter, tol, init_params : int or None, int, float, str
         How `solve` searches: ``n_init`` starts (None: see `n_starts`) race by steps of EM, the better half going on
-        after every few steps, and the winner goes on until the mean log-likelihood rises by less than ``tol`` in a
-        step, or for ``max_iter`` steps.
+        after every few steps, until the mean log-likelihood rises by less than ``tol`` in a step. The winner goes on
+        to a tenth of ``tol``, or for ``max_iter`` steps.
 
     Notes
     -----
@@ -249,23 +251,24 @@ class GaussianMixtureObjective(SensitivityObjective, SteppedObjective[MixtureEva
             seeds = dz_seeds(rows.X, 2 * self.n_components, weight=rows.sample_weight, rng=rng)
             labels = assign(rows.X, _lloyd(rows, seeds, 3))[0]
         labels = np.unique(labels, return_inverse=True)[1]  # clusters that lost all rows are left out
-        return self._of_clusters(sample, np.eye(labels.max() + 1)[labels], pooled=_PILOT_COLUMN_ROWS)
+        return self._of_shares(sample, _by_label(labels, labels.max() + 1), pooled=_PILOT_COLUMN_ROWS)
 
-    def _of_clusters(self, block: Block, chances: Array, *, pooled: float = 0.0) -> Array:
-        """The mixture whose components have these shares (n, k) of each row.
+    def _of_shares(self, block: Block, shares: Shares, *, pooled: float = 0.0) -> Array:
+        """The mixture whose components have these shares of the rows: for each, which rows, and their shares.
 
-        The covariance of all clusters together counts for ``pooled`` rows per column in that of each of them.
+        The covariance of all components together counts for ``pooled`` rows per column in that of each of them.
         """
-        d, weight = block.n_features, block.weights()
+        d, weight, k = block.n_features, block.weights(), len(shares)
         mean = weight @ block.X / weight.sum()
         gap = block.X - mean
-        shares = chances * weight[:, None]
-        count = np.maximum(shares.sum(axis=0), 1e-300)
-        means = shares.T @ gap / count[:, None]
-        second = np.empty((len(means), d, d) if self.has_matrices else means.shape)
-        for j, center in enumerate(means):
-            rows = gap - center
-            second[j] = (shares[:, j : j + 1] * rows).T @ rows if self.has_matrices else shares[:, j] @ (rows * rows)
+        count, means = np.empty(k), np.empty((k, d))
+        second = np.empty((k, d, d) if self.has_matrices else (k, d))
+        for j, (which, chances) in enumerate(shares):
+            share, rows = weight[which] * chances, gap[which]
+            count[j] = max(share.sum(), 1e-300)
+            means[j] = share @ rows / count[j]
+            rows = rows - means[j]
+            second[j] = (share[:, None] * rows).T @ rows if self.has_matrices else share @ (rows * rows)
         extra = pooled * d * weight.sum() / len(block)
         ndim = (slice(None), *[None] * (second.ndim - 1))
         whole = second.sum(axis=0) / count.sum()
@@ -338,29 +341,30 @@ class GaussianMixtureObjective(SensitivityObjective, SteppedObjective[MixtureEva
         if means is None:
             kinds = _AUTO_STARTS if self.init_params == "auto" else (self.init_params,)
             n_starts = self.n_starts(block.n_features) if self.n_init is None else self.n_init
-            return [self._start(block, kind, rng) for kind in islice(cycle(kinds), n_starts)]
+            scaled = replace(block, X=np.ascontiguousarray(block.X / _scales(block)), mean=None)
+            with single_blas_thread():
+                return [self._start(block, scaled, kind, rng) for kind in islice(cycle(kinds), n_starts)]
         scale = _scales(block)
         labels = assign(np.ascontiguousarray(block.X / scale), means / scale)[0]
-        start = self._of_clusters(block, np.eye(self.n_components)[labels])
+        start = self._of_shares(block, _by_label(labels, self.n_components))
         start[:, 1 : 1 + block.n_features] = means
         return [start]
 
-    def _start(self, block: Block, kind: str, rng: Rng) -> Array:
+    def _start(self, block: Block, scaled: Block, kind: str, rng: Rng) -> Array:
         k, weight = self.n_components, block.weights()
         if kind == "random":
             chances = rng.random((len(block), k))
-            return self._of_clusters(block, chances / chances.sum(axis=1, keepdims=True))
-        rows = Block(X=np.ascontiguousarray(block.X / _scales(block)), sample_weight=block.sample_weight)
-        with single_blas_thread():
-            if kind == "random_from_data":
-                size = min(k, len(rows))
-                centers = rows.X[rng.choice(len(rows), size, replace=False, p=weight / weight.sum())]
-            else:
-                centers = dz_seeds(rows.X, k, weight=weight, rng=rng, n_trials=2 + int(np.log(k)))
-            if kind == "kmeans":
-                centers = _lloyd(rows, centers, _LLOYD_STEPS)
-            labels = assign(rows.X, np.asarray(centers, np.float64))[0]
-        return self._of_clusters(block, np.eye(k)[labels])
+            chances /= chances.sum(axis=1, keepdims=True)
+            return self._of_shares(block, [(slice(None), column) for column in chances.T])
+        if kind == "random_from_data":
+            size = min(k, len(block))
+            centers = scaled.X[rng.choice(len(block), size, replace=False, p=weight / weight.sum())]
+        else:
+            centers = dz_seeds(scaled.X, k, weight=weight, rng=rng, n_trials=2 + int(np.log(k)))
+        if kind == "kmeans":
+            centers = _lloyd(scaled, centers, _LLOYD_STEPS)
+        labels = assign(scaled.X, np.asarray(centers, np.float64))[0]
+        return self._of_shares(block, _by_label(labels, k))
 
     def race(self, block: Block, starts: list[Array]) -> Search:
         """The best that is found by searches from several starts, of which the worse half ends after every few steps.
@@ -368,26 +372,29 @@ class GaussianMixtureObjective(SensitivityObjective, SteppedObjective[MixtureEva
         A start that leads to a singular covariance is left out; if all do, ValueError.
         """
         runs, failure = [Search(params=start) for start in starts], None
-        while runs:
-            going = []
-            last = len(runs) == 1
-            for run in runs:
-                try:
-                    steps = self.max_iter - run.n_iter if last else _STEPS_BETWEEN_SELECTIONS
-                    going.append(self.climb(block, run, min(steps, self.max_iter - run.n_iter)))
-                except ValueError as error:
-                    failure = error
-            runs = sorted(going, key=lambda run: -run.value)[: (len(going) + 1) // 2]
-            if last and runs:
-                return runs[0]
+        with single_blas_thread():
+            while runs:
+                going = []
+                last = len(runs) == 1
+                stage, least = (self.max_iter, _LAST_TOL * self.tol) if last else (_STEPS_BETWEEN_SELECTIONS, self.tol)
+                if last and runs[0].n_iter < self.max_iter:  # it goes on from where it ended by tol
+                    runs = [replace(runs[0], converged=False, value=-np.inf)]
+                for run in runs:
+                    try:
+                        going.append(self.climb(block, run, min(stage, self.max_iter - run.n_iter), least))
+                    except ValueError as error:
+                        failure = error
+                runs = sorted(going, key=lambda run: -run.value)[: (len(going) + 1) // 2]
+                if last and runs:
+                    return runs[0]
         assert failure is not None
         raise failure
 
-    def climb(self, block: Block, run: Search, steps: int) -> Search:
-        """The search after some more steps of EM, fewer if it converges; the best parameters on the way."""
+    def climb(self, block: Block, run: Search, steps: int, least: float) -> Search:
+        """The search after some more steps of EM, or until one gains less than ``least``; the best on the way."""
         if run.converged:
             return run
-        total, d = block.total_weight, block.n_features
+        total, d, gained = block.total_weight, block.n_features, np.inf
         params, best = run.params, run
         for number in range(run.n_iter + 1, run.n_iter + steps + 1):
             densities, _, sums, _ = self.evaluate(block, params, mode=SOFT)
@@ -397,10 +404,11 @@ class GaussianMixtureObjective(SensitivityObjective, SteppedObjective[MixtureEva
                 raise ValueError("Rows are too far from all components for numbers of float64: scale the columns.")
             if gained > 0.0 or number == 1:
                 best = Search(params=params, value=value, n_iter=number)
-            if gained < self.tol:
+            if gained < least:
                 return replace(best, converged=True, n_iter=number)
             params = self._revived(block, self.maximised(params, sums, d), sums, densities)
-        return replace(best, params=params, n_iter=run.n_iter + steps)
+        n_iter = run.n_iter + steps
+        return replace(best, params=params, n_iter=n_iter, converged=n_iter == self.max_iter and gained < self.tol)
 
     def _revived(self, block: Block, params: Array, sums: Array, densities: Array) -> Array:
         """The parameters with components that explain no row moved to the rows that are explained worst."""
@@ -409,7 +417,7 @@ class GaussianMixtureObjective(SensitivityObjective, SteppedObjective[MixtureEva
             return params
         worst = np.argsort(densities, kind="stable")[: len(vanished)]
         params = params.copy()
-        whole = self._of_clusters(block, np.ones((len(block), 1)))[0]
+        whole = self._of_shares(block, [(slice(None), np.ones(len(block)))])[0]
         params[vanished] = whole
         params[vanished, 1 : 1 + block.n_features] = block.X[worst]
         params[vanished, 0] = 1.0 / len(block)
@@ -456,6 +464,15 @@ class GaussianMixtureObjective(SensitivityObjective, SteppedObjective[MixtureEva
         return float(sums[:, 0] @ heights - 0.5 * squares.sum())
 
 
+Shares = list[tuple[Any, Array]]
+
+
+def _by_label(labels: Array, k: int) -> Shares:
+    """The rows of each of k clusters, each of which is wholly its own."""
+    ends = np.cumsum(np.bincount(labels, minlength=k))[:-1]
+    return [(which, np.ones(len(which))) for which in np.split(np.argsort(labels, kind="stable"), ends)]
+
+
 def refuse_sparse(X: Any) -> None:
     """Refuse a sparse matrix, whose covariances would be dense."""
     if sparse.issparse(X):
@@ -464,11 +481,18 @@ def refuse_sparse(X: Any) -> None:
 
 def second_moments(sums: Array, d: int) -> Array:
     """The sums of squares and products as symmetric matrices (k, d, d)."""
-    matrices = np.empty((len(sums), d, d))
+    matrices: Array = sums[:, _places_of_products(d)]
+    return matrices.reshape(-1, d, d)
+
+
+@lru_cache(maxsize=16)
+def _places_of_products(d: int) -> Array:
+    """The columns of sums that hold the products of two columns of rows: (d * d,)."""
+    places = np.empty((d, d), np.intp)
     a, b = np.tril_indices(d, -1)
-    matrices[:, a, b] = matrices[:, b, a] = sums[:, 2 + 2 * d :]
-    matrices[:, np.arange(d), np.arange(d)] = sums[:, 2 + d : 2 + 2 * d]
-    return matrices
+    places[a, b] = places[b, a] = 2 + 2 * d + np.arange(len(a))
+    places[np.arange(d), np.arange(d)] = 2 + d + np.arange(d)
+    return places.ravel()
 
 
 def _scales(block: Block) -> Array:
