@@ -117,7 +117,7 @@ def test_descent_on_leaves(block: Block, layout) -> None:
             )
     for other in results[1:]:
         assert np.array_equal(other.params, results[0].params) and other.curve == results[0].curve
-    assert results[0].curve[-1] == pytest.approx(smallest, rel=1e-5) and results[0].certificate.n_rows == 12_000
+    assert results[0].curve[-1] == pytest.approx(smallest, rel=1e-5) and results[0].n_rows == 12_000
     certificate = certify_gap(objective, DataPass(cut(block, layout)), start, coreset)
     gap = objective.evaluate(block, start).value - smallest
     assert certificate.n_rows == 12_000

@@ -33,6 +33,7 @@ FOREIGN = {
     "meta/estimator.py:CoresetEstimator.__sklearn_tags__": "an estimator that was not checked yet",
     "cli/fit.py:write_predictions_beside": "available_if hides predict_proba",
     "report/scores.py:held_out_scores": "clusters of an estimator of another library may have no cost",
+    "meta/other_estimators.py:_NumberedClasses.__getattr__": "attributes of the estimator inside",
     "meta/other_estimators.py:require_method": "an estimator of another library",
     "meta/other_estimators.py:residuals": "an estimator of another library",
     "meta/other_estimators.py:takes_weights": "an estimator of another library",

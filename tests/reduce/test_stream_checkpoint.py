@@ -71,7 +71,7 @@ class TestCheckpoint:
         stream = make().push(problem.X[:5000])
         stream.checkpoint(tmp_path / "c")
         (tmp_path / "c" / ".tmp-killed").mkdir()
-        (tmp_path / "c" / ".tmp-killed" / "slot-00.npz").write_bytes(b"half")
+        (tmp_path / "c" / ".tmp-killed" / "rows-slot-00.tithe").write_bytes(b"half")
         assert_same(CoresetStream.resume(tmp_path / "c").coreset(), stream.coreset())
         stream.checkpoint(tmp_path / "c")
         assert not (tmp_path / "c" / ".tmp-killed").exists()
@@ -111,11 +111,11 @@ class TestCheckpoint:
         stream.checkpoint(tmp_path / "c")
         manifest = tmp_path / "c" / "00000001" / "manifest.json"
         whole = json.loads(manifest.read_text().splitlines()[0])
-        secret = tmp_path / "secret.npz"
-        secret.write_bytes((manifest.parent / "slot-00.npz").read_bytes())
-        (manifest.parent / "link.npz").symlink_to(secret)
+        secret = tmp_path / "secret.tithe"
+        secret.write_bytes((manifest.parent / "rows-slot-00.tithe").read_bytes())
+        (manifest.parent / "link.tithe").symlink_to(secret)
         digest = hashlib.sha256(secret.read_bytes()).hexdigest()
-        for name in (str(secret), "../../secret.npz", "link.npz"):
+        for name in (str(secret), "../../secret.tithe", "link.tithe"):
             text = json.dumps({**whole, "sha256": {**whole["sha256"], name: digest}})
             manifest.write_text(f"{text}\n{hashlib.sha256(text.encode()).hexdigest()}\n")
             with pytest.raises(ValueError, match="no file of a checkpoint"):
@@ -133,11 +133,13 @@ class TestCheckpoint:
         resumed.push(problem.X[5000:]).checkpoint(tmp_path / "c")
         assert CoresetStream.resume(tmp_path / "c").n_rows == 23_000
 
-    def test_labels_that_cannot_be_kept_are_refused(self, problem, tmp_path) -> None:
-        for y in (["a", 1, 2.5, True], ["a\0", "b", "c", "d"]):
-            stream = make().push(problem.X[:4], np.array(y, dtype=object))
-            with pytest.raises(ValueError, match="cannot be written"):
-                stream.checkpoint(tmp_path / "c")
+    def test_labels_of_any_kind_are_kept(self, problem, tmp_path) -> None:
+        for i, y in enumerate((["a", 1, 2.5, True], ["a\0", "b", "c", "d"], ["a", "bb", "c", ""])):
+            make().push(problem.X[:4], np.array(y, dtype=object)).checkpoint(tmp_path / f"{i}")
+            again = CoresetStream.resume(tmp_path / f"{i}").coreset().y
+            assert again.dtype == object and again.tolist() == y
+        with pytest.raises(ValueError, match="cannot be written"):
+            make().push(problem.X[:1], np.array([{}], dtype=object)).checkpoint(tmp_path / "c")
 
     def test_pickle(self, problem) -> None:
         stream = make().push(problem.X[:5500])

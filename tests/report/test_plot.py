@@ -9,7 +9,7 @@ from figures import check_figure
 import tithe
 from tithe.core.data import Block
 from tithe.core.registry import names, resolve
-from tithe.plot.axes import _log_ticks, new_axes
+from tithe.plot.axes import few_log_ticks, new_axes
 
 
 def _line(method: str, size: int, excess: float) -> dict:
@@ -93,7 +93,10 @@ def test_what_a_notebook_shows() -> None:
     X = np.random.default_rng(0).normal(size=(500, 2))
     coreset = tithe.build_coreset(X, objective="kmeans", coreset_size=50, random_state=0)
     assert "<td>50 of 500 (10.00%)</td>" in coreset._repr_html_() or "of 500" in coreset._repr_html_()
-    assert repr(tithe.distortion(X, coreset, "kmeans", queries={"few": [X[:8]]})).startswith("Distortion(worst=")
+    distortion = tithe.distortion(X, coreset, "kmeans", queries={"<b>": [X[:8]]})
+    assert "&lt;b&gt;" in distortion._repr_html_() and repr(distortion).startswith("Distortion(worst=")
+    stream = tithe.CoresetStream("kmeans", coreset_size=50, window=70_000, random_state=0).push(X)
+    assert "the last 70,000 rows" in stream._repr_html_() and "<td>500</td>" in stream._repr_html_()
     model = tithe.CoresetKMeans(3, random_state=0).fit(X)
     certificate = model.certificate_
     assert certificate.sentence in repr(certificate) and "exact" in certificate._repr_html_()
@@ -103,10 +106,13 @@ def test_what_a_notebook_shows() -> None:
 def test_ticks_of_log_scales_are_few_plain_numbers() -> None:
     axes = tithe.plot.weights(CORESET)
     axes.figure.canvas.draw()
-    labels = [text.get_text() for text in axes.get_xticklabels()]
-    assert 2 <= len(labels) <= 6 and all(float(label.replace(",", "")) > 0.0 for label in labels)
+    assert all(float(text.get_text().replace(",", "")) > 0.0 for text in axes.get_xticklabels())
     assert len(axes.xaxis.get_minorticklocs()) == 0
-    assert _log_ticks(1e-9, 1e9)[0] == 1e-9 and len(_log_ticks(1e-9, 1e9)) <= 6
+    for low, high in ((1.0, 40.0), (31.0, 44.0), (14.0, 80.0), (0.02, 70.0), (1e-9, 1e9)):
+        axes = new_axes(5, 3)[1]
+        axes.set(xscale="log", xlim=(low, high))
+        few_log_ticks(axes.xaxis)
+        assert 2 <= sum(low <= tick <= high for tick in axes.get_xticks()) <= 6
 
 
 def test_figures_of_few_rows() -> None:

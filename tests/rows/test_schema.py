@@ -12,7 +12,6 @@ from example_table import text_table, typed_table
 
 from tithe import CoresetKMeans, open_dataset
 from tithe.core.errors import FileFormatError
-from tithe.core.loaded import check_loaded
 from tithe.rows.learn import learn_schema
 from tithe.rows.options import TableOptions
 from tithe.rows.schema import TableSchema
@@ -182,7 +181,7 @@ def test_a_lie_in_a_stored_schema_is_refused(schema):
     age = next(column for column in wrong.columns if column.name == "age")
     object.__setattr__(age.encoding, "spread", 0.0)
     with pytest.raises(FileFormatError, match="spread"):
-        check_loaded(wrong)
+        unpacked(packed(wrong))
 
 
 def test_a_number_too_large_for_single_precision_is_not_finite():

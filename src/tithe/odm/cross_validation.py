@@ -511,7 +511,8 @@ class _KnownDecisions(ClassifierMixin, BaseEstimator):
         return values
 
     def predict(self, X: Array) -> Array:
-        labels: Array = self.classes_[class_numbers(self.decision_function(X))]
+        codes = class_numbers(self.decision_function(X))
+        labels: Array = self.classes_[codes]
         return labels
 
 

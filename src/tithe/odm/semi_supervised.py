@@ -320,7 +320,8 @@ class SemiSupervisedODMClassifier(ClassifierMixin, UnknownLabels):
     @lazy_on_collections
     def predict(self, X: Any) -> Array:
         """The class of each row."""
-        labels: Array = self.classes_[class_numbers(self.decision_function(X))]
+        codes = class_numbers(self.decision_function(X))
+        labels: Array = self.classes_[codes]
         return labels
 
     def summary(self) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import numpy as np
 from scipy import sparse
 
 from tithe.core.contracts import Objective, SampledObjective, Source
-from tithe.core.data import Array, Block, Coreset
+from tithe.core.data import Array, Block, Coreset, html_facts
 from tithe.core.params import RealNumber, check_value
 from tithe.core.passes import DataPass
 from tithe.core.progress import Progress
@@ -63,6 +63,11 @@ class Distortion:
 
     def __repr__(self) -> str:
         return f"Distortion(worst={self.worst:.4f})\n{self}"
+
+    def _repr_html_(self) -> str:
+        facts = {name: f"median {mid:.4f}, max {top:.4f}" for name, (mid, top) in self.summary().items()}
+        worst = {"worst tried": f"{self.worst:.4f}, a lower bound on the worst case"}
+        return html_facts("Distortion", {**facts, **worst})
 
     def __str__(self) -> str:
         lines = [f"{name:>8}: median {mid:.4f}, max {top:.4f}" for name, (mid, top) in self.summary().items()]

@@ -12,7 +12,7 @@ from uuid import uuid4
 import numpy as np
 
 from tithe.core.contracts import Construction, Objective
-from tithe.core.data import Array, Block, Coreset
+from tithe.core.data import Array, Block, Coreset, html_facts
 from tithe.core.errors import FileFormatError, NoRowsError
 from tithe.core.parallel import single_blas_thread
 from tithe.core.params import OneOf, RealNumber, WholeNumber, check_value, resolve_size
@@ -483,6 +483,19 @@ class CoresetStream(StoredState):
 
     def __repr__(self) -> str:
         return f"CoresetStream({self.plan.objective!r}, {self.n_rows} rows pushed, coreset_size={self.plan.size})"
+
+    def _repr_html_(self) -> str:
+        window, half_life = self.state.window, self.plan.half_life
+        facts = {
+            "objective": f"{self.plan.objective!r}",
+            "rows pushed": f"{self.n_rows:,}",
+            "coreset_size": f"{self.plan.size:,}",
+            "chosen by": self.plan.construction.name,
+            "calibrated": "yes" if self.plan.calibrate else "no",
+            "window": "all rows" if window is None else f"the last {window:,} rows",
+            "half-life": "weights do not decay" if half_life is None else f"{half_life:g} rows",
+        }
+        return html_facts("CoresetStream", facts)
 
     @property
     def n_rows(self) -> int:
