@@ -22,7 +22,7 @@ from tithe.core.params import (
 )
 from tithe.core.progress import Progress, timed
 from tithe.core.seeding import as_seed, rng_for
-from tithe.core.state_checks import Flag, Floats, Instance, Integer, Number, Parts, Sometimes, expect
+from tithe.core.state_checks import Flag, Floats, Instance, Number, Parts, Sometimes, expect
 from tithe.dictionary.ksvd import KSVD
 from tithe.dictionary.noise import ClippedNoise, data_range, estimate_sigma, find_clipping
 from tithe.dictionary.objective import DictionaryObjective
@@ -129,7 +129,6 @@ class ImageDenoiser(StoredEstimator, BaseEstimator):
     learner_: Annotated[KSVD, Instance(KSVD)]
     n_atoms_mean_: Annotated[float, Sometimes(Number())]
     seconds_: Annotated[dict[str, float], Instance(dict)]
-    n_features_in_: Annotated[int, Sometimes(Integer())]  # pictures have no columns
 
     _constraints: ClassVar[dict[str, Constraint]] = {
         "sigma": OneOf(None) | RealNumber(least=0.0),

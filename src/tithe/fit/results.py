@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
 import numpy as np
 
 from tithe.certify import Certificate
 from tithe.core.data import Array, Block
+from tithe.core.state_checks import Instance, Integer, Labels, Optional, Sometimes
 from tithe.fit.stored import StoredEstimator
 from tithe.rows.schema import TableSchema
 
@@ -38,6 +39,9 @@ class BarChart:
 class Described(StoredEstimator):
     """A fitted model that describes itself in reports and to ``tithe inspect``."""
 
+    n_features_in_: Annotated[int, Integer(least=1, size="d")]
+    feature_names_in_: Annotated[Array, Sometimes(Labels("d"))]
+    schema_: Annotated[TableSchema | None, Optional(Instance(TableSchema))] = None  # of rows that came from a table
     certificate_: Certificate | None = None
 
     @property

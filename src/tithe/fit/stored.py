@@ -3,27 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Self
+from typing import Any, Self
 
 import numpy as np
 from scipy import sparse
 
-from tithe.core.data import Array
 from tithe.core.state_checks import (
     Check,
-    Instance,
-    Integer,
     Labels,
-    Optional,
     Sizes,
-    Sometimes,
     Storable,
     check_fields,
     check_size,
     expect,
     restore,
 )
-from tithe.rows.schema import TableSchema
 
 _METHODS = ("predict", "predict_proba", "decision_function", "transform")
 
@@ -42,10 +36,6 @@ class StoredEstimator(Storable):
 
     All of these are there after a fit, but those that have a default in the class or a check `Sometimes`.
     """
-
-    n_features_in_: Annotated[int, Integer(least=1, size="d")]
-    feature_names_in_: Annotated[Array, Sometimes(Labels("d"))]
-    schema_: Annotated[TableSchema | None, Optional(Instance(TableSchema))] = None
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Parameters by name: see scikit-learn."""

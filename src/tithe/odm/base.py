@@ -17,7 +17,8 @@ from tithe.core.params import Boolean, Constraint, OneOf, RealNumber, WholeNumbe
 from tithe.core.state_checks import Anything, Each, Flag, Floats, Integers, Number, Optional, Rows, Storable, expect
 from tithe.fit.collections import lazy_on_collections
 from tithe.fit.labels import encoded_classes, require_target
-from tithe.fit.stored import ClassLabels, StoredEstimator
+from tithe.fit.results import Described
+from tithe.fit.stored import ClassLabels
 from tithe.fit.tables import checked_block
 from tithe.odm.objective import MarginObjective
 from tithe.odm.solvers.kernel_matrix import KERNELS, KernelFunction, kernel_scores
@@ -190,7 +191,7 @@ class KernelRows:
         return tags
 
 
-class KernelMachine(KernelRows, MarginMachine, StoredEstimator):
+class KernelMachine(KernelRows, MarginMachine, Described):
     """Machines f(x) = sum of ``dual_coef_`` times k(x_i, x) over the support vectors, + ``intercept_``."""
 
     degree: float
