@@ -15,6 +15,7 @@ import pytest
 
 TOOLS = Path(__file__).parents[1] / "tools"
 KNOWN: dict[str, Any] = json.loads((Path(__file__).parent / "fingerprints.json").read_text())
+DRAWN_AGAIN = ("merge:reduced", "merge:same_pilot")
 UPDATE = "If numbers should change: python tools/fingerprints --write tests/fingerprints.json"
 
 
@@ -44,9 +45,10 @@ def test_numbers_are_those_of_the_file(table: ModuleType) -> None:
 def is_close(part: str, known: Any, found: Any) -> bool:
     """Whether two summaries agree up to the last bits, in which one kind of CPU differs from another.
 
-    Numbers of iterations, which such a bit may change, are among the small values that are not compared.
+    Numbers of iterations, which such a bit may change, are among the small values that are not compared, nor are rows
+    that are drawn by weights which depend on such a bit.
     """
-    if part.endswith(("others", "certificate_", "certify", ".values")):
+    if part.endswith(("others", "certificate_", "certify", ".values")) or part in DRAWN_AGAIN:
         return True
     if known["shape"] != found["shape"] or len(known["sum"]) != len(found["sum"]):
         return False

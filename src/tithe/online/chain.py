@@ -184,7 +184,7 @@ def inverse_temperature(options: Mapping[str, Any], d: int, radius: float, t: fl
 
 def schedule(options: Mapping[str, Any], d: int, radius: float, scale: Scale | None) -> Array:
     """Numbers from which `tithe.online.kernels.run_chain` computes temperatures, curbs and penalties."""
-    preset, eta, temperature = options["preset"], options["eta"], options["temperature"]
+    preset, eta, temperature = options["preset"], float(options["eta"]), options["temperature"]
     hot, never = (d + 2) / (2.0 * radius**2), np.inf
     if preset == "theory":
         falls = options["horizon"] is None and options["inverse_temperature"] is None

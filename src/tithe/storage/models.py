@@ -8,6 +8,7 @@ from typing import Any
 
 from tithe.core.errors import FileFormatError
 from tithe.core.files import replacing
+from tithe.core.state_checks import expect
 from tithe.core.version import __version__
 from tithe.storage.values import about_file, packed, unpacked
 
@@ -47,7 +48,13 @@ def save_model(model: Any, path: str | os.PathLike[str], rows: bool = False) -> 
 
 def model_bytes(model: Any, *, rows: bool = False) -> bytes:
     """What `save_model` writes. Raises `ValueError` for a model that could not be loaded."""
+    if not _is_estimator(model):
+        raise ValueError(f"A model is an estimator with fit() and get_params(), not a {type(model).__name__}.")
     return packed(model, {"tithe": __version__, "rows": bool(rows)}, rows=rows)
+
+
+def _is_estimator(thing: Any) -> bool:
+    return not isinstance(thing, type) and hasattr(thing, "fit") and hasattr(thing, "get_params")
 
 
 def model_about(path: str | os.PathLike[str]) -> dict[str, Any]:
@@ -73,6 +80,8 @@ def load_model(path: str | os.PathLike[str]) -> Any:
     if not Path(path).is_file():
         raise FileNotFoundError(f"There is no file {os.fspath(path)!r}.")
     try:
-        return unpacked(Path(path).read_bytes())
+        model = unpacked(Path(path).read_bytes())
+        expect(_is_estimator(model), "it holds no estimator")
+        return model
     except FileFormatError as error:
         raise FileFormatError(f"{os.fspath(path)!r} is not a whole model file of ours: {error}") from error
