@@ -36,8 +36,8 @@ from sklearn.model_selection import train_test_split
 from sklearn.svm import SVC
 
 from common import load_labelled, save, show, timed, two_class_sets
-from tithe.core.engine import SerialEngine
 from tithe.core.parallel import single_blas_thread
+from tithe.core.passes import SerialEngine
 from tithe.odm import ODMClassifier
 from tithe.odm.base import row_costs
 from tithe.odm.solvers.kernel_matrix import Gram, KernelFunction, kernel_scores

@@ -21,7 +21,7 @@ from sklearn.base import BaseEstimator, RegressorMixin
 from tithe.certify import Certificate, cost_certificate
 from tithe.core.params import Option, RealNumber
 from tithe.fit.base import CoresetLearner
-from tithe.fit.fitted import FittedAttribute
+from tithe.fit.base import FittedAttribute
 from tithe.fit.results import BarChart, column_names
 from tithe.reduce.generic import GenericObjective
 from tithe.plot import weights

@@ -42,7 +42,7 @@ FOREIGN = {
     "meta/estimator.py:CoresetEstimator._call": "a method of the estimator inside, by name",
     "meta/search/evaluate.py:Scoring._one": "the TypeError of a metric that takes no weights",
     "meta/estimator.py:CoresetEstimator._learn": "an estimator of another library may have no score",
-    "fit/stored.py:probe": "an estimator of another library that was read from a file",
+    "fit/results.py:probe": "an estimator of another library that was read from a file",
     "core/data.py:Coreset.__repr__": "the provenance is shown",
     "core/data.py:Coreset._repr_html_": "the provenance is shown",
     "report/compare.py:_parameters": "the parameters are shown",

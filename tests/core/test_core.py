@@ -11,9 +11,9 @@ from scipy import sparse
 from tithe import Block, Coreset
 from tithe.core import registry
 from tithe.core.data import concat
+from tithe.core.passes import MergeTree, Sum, Tree
 from tithe.core.registry import make, names, resolve
 from tithe.core.seeding import Reservoir, as_seed, hash_limit, rng_for
-from tithe.core.tree import MergeTree, Sum, Tree
 
 
 def leaf(number: int) -> Coreset:

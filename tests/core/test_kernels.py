@@ -9,8 +9,7 @@ from sklearn.metrics import pairwise_distances
 
 from tithe.clustering.kernels import assign, dz_seeds
 from tithe.core.labels import count_codes
-from tithe.core.parallel import limit_threads, over_parts, single_blas_thread
-from tithe.core.parts import add_parts, column_sums, part_rows
+from tithe.core.parallel import add_parts, column_sums, limit_threads, over_parts, part_rows, single_blas_thread
 from tithe.reduce.kernels import draw, locate_draws
 
 

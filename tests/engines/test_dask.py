@@ -15,7 +15,7 @@ import pytest
 from pyarrow import csv
 
 from tithe import CoresetKMeans, CoresetLogisticRegression, build_coreset, open_dataset
-from tithe.core.engine import Leaves
+from tithe.core.passes import Leaves
 from tithe.objectives import KMeansObjective
 from tithe.testing import engine_checks
 

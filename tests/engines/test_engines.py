@@ -8,7 +8,7 @@ import pytest
 from leaf_source import fold
 
 from tithe import Block, Coreset
-from tithe.core.engine import SerialEngine
+from tithe.core.passes import SerialEngine
 from tithe.engines.threads import ThreadEngine
 from tithe.testing import check_engine, engine_checks
 

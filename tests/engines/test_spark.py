@@ -19,8 +19,7 @@ import pytest
 from spark_session import Noting, count_rows, environment, first_id, require_spark, start_session
 
 from tithe import CoresetKMeans, CoresetLogisticRegression, build_coreset, open_dataset
-from tithe.core.engine import Leaves
-from tithe.core.tree import MergeTree, Sum, add_sums
+from tithe.core.passes import Leaves, MergeTree, Sum, add_sums
 from tithe.engines import SparkEngine
 from tithe.objectives import KMeansObjective
 from tithe.testing import engine_checks
@@ -194,8 +193,8 @@ import sys
 import threading
 from pyspark.sql import SparkSession
 from tithe import build_coreset, open_dataset
-from tithe.core.engine import Leaves
-from tithe.core.tree import add_sums
+from tithe.core.passes import Leaves
+from tithe.core.passes import add_sums
 from tithe.engines import SparkEngine
 import time
 session = SparkSession.builder.master("local[1]").getOrCreate()

@@ -31,7 +31,7 @@ from tithe import (
     save_model,
 )
 from tithe.dictionary import KSVD
-from tithe.fit.fitted import FittedAttribute
+from tithe.fit.base import FittedAttribute
 from tithe.odm import LinearODMClassifier
 
 CLASSES = ["maybe", "no", "yes"]

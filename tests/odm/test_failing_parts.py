@@ -16,7 +16,7 @@ from margin_data import rings
 from sklearn.exceptions import NotFittedError
 from sklearn.metrics.pairwise import rbf_kernel
 
-from tithe.core.engine import Engine, SerialEngine
+from tithe.core.passes import Engine, SerialEngine
 from tithe.engines.threads import ThreadEngine
 from tithe.odm import ODMClassifier, PartitionSolver
 from tithe.odm.solvers.partition import map_with_retry

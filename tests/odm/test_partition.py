@@ -11,8 +11,8 @@ from scipy import sparse
 from scipy.optimize import minimize
 from sklearn.metrics.pairwise import rbf_kernel
 
-from tithe.core.engine import SerialEngine
 from tithe.core.parallel import limit_threads
+from tithe.core.passes import SerialEngine
 from tithe.engines.threads import ThreadEngine
 from tithe.odm import ODMClassifier, PartitionSolver
 from tithe.odm.base import row_costs

@@ -13,8 +13,8 @@ from scipy import sparse
 import tithe
 from tithe import Block, build_coreset
 from tithe.core.contracts import Objective
-from tithe.core.engine import SerialEngine
 from tithe.core.parallel import limit_threads
+from tithe.core.passes import SerialEngine
 from tithe.objectives import KMeansObjective, KMedianObjective, LogisticObjective
 from tithe.reduce.distortion import ratio_error
 from tithe.rows.arrays import check_weights

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from tithe import open_dataset
-from tithe.core.tree import MergeTree, Sum, add_sums
+from tithe.core.passes import MergeTree, Sum, add_sums
 from tithe.engines.spark import PartitionWork
 from tithe.rows.clusters import is_spark_frame
 from tithe.rows.columns import ColumnSelection, resolve_columns

@@ -11,7 +11,7 @@ import numpy as np
 
 from tithe.core.contracts import Source
 from tithe.core.data import Block, Coreset, concat
-from tithe.core.tree import Merge, Tree
+from tithe.core.passes import Merge, Tree
 
 
 class LeafSource(Source):

@@ -13,7 +13,7 @@ import pytest
 
 import tithe
 from tithe.core.data import Block
-from tithe.core.tree import Sum
+from tithe.core.passes import Sum
 from tithe.rows.leaves import MappedSource
 
 MASTER = "local-cluster[2,1,1024]"

@@ -23,9 +23,8 @@ from tithe.certify.descent import Metric
 from tithe.core.data import Array, Block, Coreset, Evaluation, concat, effective_sample_size
 from tithe.core.linear_algebra import MAX_COORDINATES
 from tithe.core.parallel import over_parts, single_blas_thread
-from tithe.core.passes import DataPass
+from tithe.core.passes import AddsUp, DataPass
 from tithe.core.seeding import uniform_of
-from tithe.core.tree import AddsUp
 from tithe.reduce.draws import InfluenceObjective
 
 CONFIDENCE = 0.95

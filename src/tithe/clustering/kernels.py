@@ -9,8 +9,7 @@ from numba import njit
 from scipy import sparse
 
 from tithe.core.data import Array
-from tithe.core.parallel import over_parts, single_blas_thread
-from tithe.core.parts import add_parts, part_rows
+from tithe.core.parallel import add_parts, over_parts, part_rows, single_blas_thread
 from tithe.reduce.kernels import locate_draws
 
 _TILE_ROWS = 1024  # rows scored at a time: they and their scores stay in the second-level cache

@@ -26,10 +26,9 @@ from tithe.core.params import Constraint, WholeNumber
 from tithe.core.passes import DataPass
 from tithe.core.seeding import rng_for
 from tithe.core.state_checks import Floats, Integers
-from tithe.fit.base import MIN_AUTO_ROWS, CoresetLearner
+from tithe.fit.base import FLOATS, MIN_AUTO_ROWS, CoresetLearner, FittedAttribute
 from tithe.fit.bases import BaseEstimator, ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin
 from tithe.fit.collections import lazy_on_collections
-from tithe.fit.fitted import FLOATS, FittedAttribute
 from tithe.fit.results import BarChart, named_clusters
 
 _AUTO_ROWS_PER_CLUSTER = 100

@@ -26,10 +26,9 @@ from tithe.core.passes import DataPass
 from tithe.core.progress import Checkpoint
 from tithe.core.seeding import as_seed, rng_for
 from tithe.core.state_checks import Floats, expect
-from tithe.fit.base import MIN_AUTO_ROWS, CoresetLearner
+from tithe.fit.base import MIN_AUTO_ROWS, CoresetLearner, FittedAttribute
 from tithe.fit.bases import BaseEstimator, DensityMixin
 from tithe.fit.collections import lazy_on_collections
-from tithe.fit.fitted import FittedAttribute
 from tithe.fit.results import BarChart, named_clusters
 
 _ROUGH_N_INIT = 4  # of the solution on the drawn rows, where totals are taken

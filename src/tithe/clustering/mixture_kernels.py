@@ -10,8 +10,7 @@ import numpy as np
 from numba import njit
 
 from tithe.core.data import Array
-from tithe.core.parallel import over_parts
-from tithe.core.parts import add_parts, part_rows
+from tithe.core.parallel import add_parts, over_parts, part_rows
 
 _TILE_ROWS = 128  # rows at a time: they stay in the first-level cache
 _LEAST_SHARE = 1e-20  # of a row in a component: smaller ones add nothing to any sum

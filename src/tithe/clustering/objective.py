@@ -13,9 +13,8 @@ from tithe.certify.cost import SteppedObjective, weighted_total
 from tithe.clustering.kernels import N_SUMS, assign, dz_seeds, point_costs
 from tithe.core.contracts import NearestObjective, SensitivityObjective
 from tithe.core.data import ROWS_PER_COLUMN, Array, Block, Coreset, Moments, Rng, Scores, Survey
-from tithe.core.parallel import single_blas_thread
+from tithe.core.parallel import column_means, single_blas_thread
 from tithe.core.params import Constraint, Option, RealNumber, WholeNumber, check_params
-from tithe.core.parts import column_means
 from tithe.core.state_checks import Floats, Optional, expect
 from tithe.reduce.draws import MeanPilotObjective
 from tithe.reduce.kernels import sample_rows

@@ -16,6 +16,8 @@ def lazy_names(package: str, modules: Mapping[str, str]) -> tuple[Callable[[str]
     def get(name: str) -> Any:
         if name not in modules:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        return getattr(import_module(modules[name]), name)
+        value = getattr(import_module(modules[name]), name)
+        setattr(import_module(package), name, value)  # found without this function from now on
+        return value
 
     return get, lambda: sorted(modules)

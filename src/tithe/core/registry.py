@@ -57,7 +57,7 @@ _BUILT_IN: dict[str, dict[str, str]] = {
         "huber": "tithe.linear.regression:CoresetHuberRegressor",
     },
     "engine": {
-        "serial": "tithe.core.engine:SerialEngine",
+        "serial": "tithe.core.passes:SerialEngine",
         "threads": "tithe.engines.threads:ThreadEngine",
         "dask": "tithe.engines.dask:DaskEngine",
         "spark": "tithe.engines.spark:SparkEngine",

@@ -8,8 +8,7 @@ import numpy as np
 from numba import njit
 
 from tithe.core.data import Array
-from tithe.core.parallel import over_parts, single_blas_thread
-from tithe.core.parts import part_rows
+from tithe.core.parallel import over_parts, part_rows, single_blas_thread
 
 _RUN_USERS = 4096  # users whose sums are added in one go
 _MAX_SERIAL_NUMBERS = 2_000_000  # numbers in the residuals of all users up to which one call on one thread is faster

@@ -17,8 +17,8 @@ from tithe.certify.held_out import exact_mean_certificate, mean_certificate
 from tithe.core.contracts import Source
 from tithe.core.data import Array, Block, Coreset
 from tithe.core.errors import warn_caller
+from tithe.core.parallel import column_means, column_sums
 from tithe.core.params import Boolean, Constraint, OneOf, Option, RealNumber, WholeNumber, check_params, check_value
-from tithe.core.parts import column_means, column_sums
 from tithe.core.passes import DataPass
 from tithe.core.progress import Checkpoint
 from tithe.core.seeding import as_seed, rng_for
@@ -35,10 +35,9 @@ from tithe.dictionary.solver import (
     learn_dictionary,
     unit,
 )
-from tithe.fit.base import CoresetLearner, limits_threads
+from tithe.fit.base import FLOATS, CoresetLearner, FittedAttribute, limits_threads
 from tithe.fit.bases import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin, available_if
 from tithe.fit.collections import lazy_on_collections
-from tithe.fit.fitted import FLOATS, FittedAttribute
 from tithe.fit.results import MAX_BARS, BarChart, column_names
 from tithe.reduce.kernels import sample_rows
 from tithe.rows.leaves import MappedSource

@@ -12,7 +12,7 @@ from scipy import sparse
 from tithe.clustering.kernels import point_costs
 from tithe.core.contracts import NearestObjective
 from tithe.core.data import Array, Block, Coreset, Moments, Scores, Survey
-from tithe.core.parallel import single_blas_thread
+from tithe.core.parallel import column_means, single_blas_thread
 from tithe.core.params import (
     Boolean,
     Constraint,
@@ -24,7 +24,6 @@ from tithe.core.params import (
     check_params,
     check_value,
 )
-from tithe.core.parts import column_means
 from tithe.core.state_checks import Floats, Optional, Storable, expect
 from tithe.dictionary.atom_kernels import subspace_errors
 from tithe.dictionary.solver import Coding, data_atoms, learn_dictionary, unit

@@ -6,8 +6,7 @@ import numpy as np
 from numba import njit
 
 from tithe.core.data import Array
-from tithe.core.parallel import over_parts
-from tithe.core.parts import part_rows
+from tithe.core.parallel import over_parts, part_rows
 
 _BAND_COLUMNS = 256  # columns of a picture that one part adds to
 

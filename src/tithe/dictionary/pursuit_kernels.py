@@ -11,8 +11,7 @@ from numba import extending, njit, types
 from numba.core import cgutils
 
 from tithe.core.data import Array
-from tithe.core.parallel import over_parts, single_blas_thread
-from tithe.core.parts import part_rows
+from tithe.core.parallel import over_parts, part_rows, single_blas_thread
 
 ATOM_MULTIPLE = 16  # the number of atoms must be a multiple of it
 _ROWS_AT_ONCE = 6  # rows at a time: with two vectors of a dozen sums each, what the registers of most CPUs hold

@@ -2,8 +2,8 @@
 
 from typing import TYPE_CHECKING, Any
 
-from tithe.core.engine import Engine as Engine
-from tithe.core.engine import SerialEngine as SerialEngine
+from tithe.core.passes import Engine as Engine
+from tithe.core.passes import SerialEngine as SerialEngine
 from tithe.engines.spark import SparkEngine as SparkEngine
 from tithe.engines.threads import ThreadEngine as ThreadEngine
 

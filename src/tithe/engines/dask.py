@@ -12,10 +12,9 @@ from typing import Any, ClassVar
 
 from tithe.core.contracts import PlacedGroup, Placement
 from tithe.core.data import Block
-from tithe.core.engine import Engine, LeafWork, Leaves
 from tithe.core.parallel import limit_threads, single_blas_thread
 from tithe.core.params import OneOf, WholeNumber, check_value
-from tithe.core.tree import Merge, MergeTree
+from tithe.core.passes import Engine, LeafWork, Leaves, Merge, MergeTree
 from tithe.engines.groups import FAN_IN, FoldWork, call_task, checked, group_edges, kind_of_worker, warn_if_kinds_differ
 
 try:

@@ -15,9 +15,8 @@ import numba
 import numpy as np
 from threadpoolctl import threadpool_info
 
-from tithe.core.engine import LeafWork, Leaves
 from tithe.core.parallel import limit_threads, single_blas_thread
-from tithe.core.tree import Merge, MergeTree
+from tithe.core.passes import LeafWork, Leaves, Merge, MergeTree
 from tithe.core.version import __version__
 
 GROUP_BYTES = 2**32  # of X in a group at most: a task of seconds, of which a scheduler can hold many

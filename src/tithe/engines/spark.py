@@ -18,10 +18,9 @@ from weakref import WeakKeyDictionary
 import pyarrow as pa
 
 from tithe.core.contracts import PartitionedRows, Read, partition_id
-from tithe.core.engine import Engine, LeafWork, Leaves
 from tithe.core.parallel import limit_threads, single_blas_thread
 from tithe.core.params import OneOf, WholeNumber, check_value
-from tithe.core.tree import Merge, MergeTree
+from tithe.core.passes import Engine, LeafWork, Leaves, Merge, MergeTree
 from tithe.engines.groups import (
     CALLERS_MISTAKES,
     FAN_IN,

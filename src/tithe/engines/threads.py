@@ -8,9 +8,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, ClassVar
 
 from tithe.core.data import Block
-from tithe.core.engine import Engine
 from tithe.core.parallel import available_threads, limit_threads, single_blas_thread
 from tithe.core.params import OneOf, WholeNumber, check_value
+from tithe.core.passes import Engine
 from tithe.core.progress import available_memory
 
 _PEAK_MEMORY_OF_A_LEAF = 3  # in units of its own size, while it is read and reduced (measured)

@@ -1,37 +1,224 @@
-"""The base class of learners on a coreset, and what learners share: checks of rows, sizes and threads."""
+"""The base class of learners on a coreset: fitted attributes, checked rows, the template of fit, and `partial_fit`."""
 
 from __future__ import annotations
 
 import functools
-from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from dataclasses import replace
-from typing import Any, ClassVar, Protocol, Self, TypeVar, cast
+from functools import cache
+from inspect import getmembers_static
+from typing import Annotated, Any, ClassVar, Generic, Protocol, Self, TypeVar, cast, get_args, overload
 
+import narwhals.stable.v2 as nw
 import numpy as np
 from sklearn.base import is_classifier
+from sklearn.exceptions import NotFittedError
 from sklearn.utils.metadata_routing import UNUSED
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 from tithe.certify import polish_rounds
 from tithe.core.contracts import Source
 from tithe.core.data import Array, Block, Coreset, all_rows
+from tithe.core.errors import RowsNotSavedError
 from tithe.core.parallel import limit_threads, single_blas_thread
 from tithe.core.params import Boolean, Constraint, Option, WholeNumber, check_params, check_value, resolve_size
 from tithe.core.passes import DataPass
 from tithe.core.progress import Checkpoint, Progress
 from tithe.core.registry import make
 from tithe.core.seeding import as_seed, rng_for
-from tithe.core.state_checks import expect
-from tithe.fit.fitted import FittedAttribute, StreamLearner
-from tithe.fit.labels import require_target
-from tithe.fit.results import Described
-from tithe.fit.tables import check_same_schema, checked_block, set_schema
+from tithe.core.state_checks import Check, Each, Instance, Integer, Sometimes, Text, check_of, expect
+from tithe.fit.results import Described, StoredEstimator
 from tithe.reduce.build import reduce_rows
 from tithe.reduce.plan import Plan
 from tithe.reduce.stream import CoresetStream
-from tithe.rows.arrays import check_weights
+from tithe.rows.arrays import as_block, check_weights, is_frame
 from tithe.rows.clusters import as_rows, is_spark_frame
-from tithe.rows.schema import TableSchema
+from tithe.rows.learn import feature_sums, learn_from_all_rows, learn_schema, scaled_features, value_counts
+from tithe.rows.options import TableOptions
+from tithe.rows.schema import TableSchema, frame_table
+
+T = TypeVar("T")
+FLOATS = ("float64", "float32")
+
+
+class FittedAttribute(Generic[T]):
+    """A fitted attribute with its type: ``coef_ = FittedAttribute[Array]()``.
+
+    It has the value that the last fit found. While rows of `partial_fit` wait for ``solve()``, reading it raises
+    `NotFittedError`, which is also an AttributeError, so that ``hasattr`` is False. Reading never starts a fit.
+
+    Parameters
+    ----------
+    check : Check or None
+        The check of a value that was read from a file. By default it follows from the type.
+    optional : bool
+        Whether a fit may leave the attribute out.
+    from_stream : bool
+        False for attributes that only `fit` sets, such as labels of all rows. They are missing after `partial_fit`.
+    holds_rows : bool
+        Whether the value holds training rows, which a model file leaves out unless it is told to keep them.
+    """
+
+    _name: str
+
+    def __init__(
+        self,
+        check: Check | None = None,
+        *,
+        optional: bool = False,
+        from_stream: bool = True,
+        holds_rows: bool = False,
+    ) -> None:
+        self._check, self.optional, self._from_stream = check, optional or not from_stream, from_stream
+        self.holds_rows = holds_rows
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    @property
+    def check(self) -> Check:
+        """The check of a value that was read from a file."""
+        if self._check is None:
+            (kind,) = get_args(self.__orig_class__)  # type: ignore[attr-defined]
+            self._check = check_of(kind)
+        return self._check
+
+    @overload
+    def __get__(self, learner: None, owner: type) -> Self: ...
+
+    @overload
+    def __get__(self, learner: StreamLearner, owner: type) -> T: ...
+
+    def __get__(self, learner: StreamLearner | None, owner: type) -> Any:
+        if learner is None:
+            return self
+        values = learner._fitted_values
+        if values and self._name in values:
+            return values[self._name]
+        if self._name in learner._left_out:
+            raise RowsNotSavedError(f"{owner.__name__} has no {self._name}")
+        message = f"{owner.__name__!r} object has no attribute {self._name!r}"
+        if values or (learner._is_behind and not self._from_stream):
+            raise AttributeError(message)
+        if learner._is_behind:
+            raise NotFittedError(
+                f"{message} yet: rows came by partial_fit since the last solution. Call solve(), or a method that "
+                "needs the solution, such as predict(X), first."
+            )
+        raise NotFittedError(f"{message}: it is not fitted yet.")
+
+    def __set__(self, learner: StreamLearner, value: T) -> None:
+        learner._fitted_values = {**(learner._fitted_values or {}), self._name: value}
+
+    def __delete__(self, learner: StreamLearner) -> None:
+        values = dict(learner._fitted_values or {})
+        if self._name not in values:
+            raise AttributeError(self._name)
+        del values[self._name]
+        learner._fitted_values = values
+
+
+@cache
+def fitted_attributes(learner: type) -> dict[str, FittedAttribute[Any]]:
+    """The fitted attributes that a class and its bases declare, by name."""
+    return dict(getmembers_static(learner, lambda member: isinstance(member, FittedAttribute)))
+
+
+class StreamLearner(StoredEstimator, ABC):
+    """A learner with fitted attributes, and with a `partial_fit` that only takes rows.
+
+    `partial_fit` pushes rows into ``stream_`` and sets ``_fitted_values`` to None; `solve` fits to all rows so far.
+    `predict` and the other methods that need a solution call it. ``stream_`` is pickled too, so a copy can go on.
+    """
+
+    # a CoresetStream, or the streams of all folds; None unless rows came by `partial_fit`
+    stream_: Annotated[Any, Instance(CoresetStream)] = None
+    _seed: Annotated[int, Sometimes(Integer(most=2**64))]
+    _fitted_values: dict[str, Any] | None = None
+    # attributes that were not saved because they hold training rows
+    _left_out: Annotated[tuple[str, ...], Each(Text())] = ()
+
+    @abstractmethod
+    def _solve_stream(self) -> dict[str, Any]:
+        """All fitted attributes by name, for the rows in ``stream_``."""
+
+    @classmethod
+    def stored_checks(cls) -> Mapping[str, Check]:
+        fitted = {name: attribute.check for name, attribute in fitted_attributes(cls).items()}
+        return {**super().stored_checks(), **fitted}
+
+    @classmethod
+    def optional_values(cls, record: Mapping[str, Any]) -> frozenset[str]:
+        """What need not be there: optional attributes, rows that were left out, and all while rows wait for `solve`."""
+        attributes = fitted_attributes(cls)
+        left_out = record.get("_left_out", ())
+        for name in left_out:
+            rows = name == "stream_" or (name in attributes and attributes[name].holds_rows)
+            expect(rows, f"{name!r} cannot be left out")
+        is_behind = "stream_" in record and not any(name in record for name in attributes)
+        optional = {name for name, attribute in attributes.items() if attribute.optional or is_behind}
+        declared = frozenset(super().stored_checks()) & super().optional_values(record)
+        return declared | optional | set(left_out)
+
+    @property
+    def _is_behind(self) -> bool:
+        """Whether rows have been pushed that the model was not fitted to yet."""
+        return self.stream_ is not None and self._fitted_values is None
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return self.stream_ is not None or bool(self._fitted_values)
+
+    def solve(self) -> Self:
+        """Fit to all rows that were passed to `partial_fit` so far, and set the fitted attributes.
+
+        Nothing happens if the solution is that of these rows already. It takes as long as a fit on the coreset.
+        Raises `NotFittedError` if there are no rows, or if these rows have no solution.
+        """
+        check_is_fitted(self)
+        if self._is_behind:
+            try:
+                self._fitted_values = self._solve_stream()
+            except Exception as error:
+                raise NotFittedError(
+                    f"{type(self).__name__} has no solution: the rows passed to partial_fit have none yet. {error}"
+                ) from error
+        return self
+
+    def _start_fit(self) -> None:
+        """Forget the rows and the solution of earlier calls."""
+        if self.stream_ is not None:
+            del self.stream_
+        if self._left_out:
+            del self._left_out
+        self._fitted_values = {}
+
+    def without_rows(self) -> Self:
+        """A copy without coresets and stream. It predicts the same, and cannot go on with `partial_fit`."""
+        if self._is_behind:
+            try:
+                self.solve()
+            except NotFittedError as error:
+                raise ValueError(f"{error} To save the rows themselves, set rows=True.") from error
+        values = dict(self._fitted_values or {})
+        names = [name for name, attribute in fitted_attributes(type(self)).items() if attribute.holds_rows]
+        left_out = [name for name in names if values.get(name) is not None]
+        left_out += ["stream_"] if self.stream_ is not None else []
+        if not left_out:
+            return self
+        slim = copy(self)
+        slim._fitted_values = {name: value for name, value in values.items() if name not in left_out}
+        slim._left_out = (*self._left_out, *left_out)
+        if self.stream_ is not None:
+            del slim.stream_
+        return slim
+
+    def _refuse_lost_stream(self) -> None:
+        """Refuse to go on with a stream that was not saved: its rows would silently be missing."""
+        if "stream_" in self._left_out:
+            raise RowsNotSavedError(f"{type(self).__name__} cannot go on with partial_fit (fit starts anew)")
+
 
 MIN_AUTO_ROWS = 5000  # of a learner that has no rule of its own
 Method = TypeVar("Method", bound=Callable[..., Any])
@@ -180,7 +367,8 @@ class CoresetLearner(StreamLearner, Described):
     def _validate_rows(self, X: Any, y: Any = None, sample_weight: Any = None, *, reset: bool) -> Block | Source:
         """X as a checked block, or as the source that it is or becomes."""
         y = y if self._uses_target else None
-        X, y, sample_weight = as_rows(X, y, sample_weight, schema=None if reset else self.schema_)
+        if not isinstance(X, np.ndarray):
+            X, y, sample_weight = as_rows(X, y, sample_weight, schema=None if reset else self.schema_)
         if isinstance(X, Source):
             note_columns(self, check_no_extra_arrays(X, y, sample_weight), reset=reset)
             return X
@@ -194,7 +382,7 @@ class CoresetLearner(StreamLearner, Described):
                 "This method takes arrays, not sources. Go through a source leaf by leaf, [model.predict(task().X) for "
                 "task in source.tasks()], or use tithe predict on the command line."
             )
-        if is_spark_frame(X):
+        if not isinstance(X, np.ndarray) and is_spark_frame(X):
             raise ValueError("This method takes no Spark DataFrame: open it with open_dataset(frame, target=...).")
         return checked_block(self, X, y, sample_weight, reset=reset)
 
@@ -363,6 +551,12 @@ def note_columns(learner: Described, source: Source, *, reset: bool) -> None:
         raise ValueError("The feature names should match those that were passed during fit: the source has others.")
 
 
+def require_target(learner: Any, given: bool, *, anyway: bool = False) -> None:
+    """Refuse rows without y, which is ``given`` or not, if the learner needs one, or ``anyway``."""
+    if not given and (anyway or learner.__sklearn_tags__().target_tags.required):
+        raise ValueError(f"{type(learner).__name__} requires y to be passed, but the target y is None.")
+
+
 def can_read_again(rows: Block | Source, polish: Any) -> bool:
     """Whether the rows can be read once more. If not, a ``polish`` that was asked for is refused."""
     if isinstance(rows, Block) or rows.replayable:
@@ -409,3 +603,75 @@ def with_classes(objective: Any, classes: Sequence[Any]) -> Any:
     if objective is None or objective.n_classes == 0:
         return objective
     return replace(objective, classes=tuple(classes)) if objective.classes is not None and len(classes) else None
+
+
+def checked_block(learner: Any, X: Any, y: Any = None, sample_weight: Any = None, *, reset: bool) -> Block:
+    """A checked block. Schema, names and number of columns are stored (``reset``) or compared.
+
+    A frame of finite numbers is taken as it is, as by scikit-learn. One with text, dates or gaps becomes rows by a
+    schema, which is stored; every frame is encoded by that schema from then on.
+    """
+    schema = None if reset else learner.schema_
+    if is_frame(X) and (schema is not None or (reset and _needs_schema(X))):
+        table = frame_table(X)
+        if schema is None:
+            schema = _schema_of_table(table)
+            set_schema(learner, schema)
+        return as_block(schema.encode(table), y, sample_weight)
+    block = as_block(X, y, sample_weight)
+    if reset:
+        learner.schema_ = None
+    validate_data(learner, X if hasattr(X, "shape") else block.X, reset=reset, skip_check_array=True)
+    return block
+
+
+def block_of_rows(X: Any, y: Any = None, sample_weight: Any = None) -> Block:
+    """A checked block of an array or a frame, the latter by a schema of its own where it holds more than numbers."""
+    if is_frame(X) and _needs_schema(X):
+        table = frame_table(X)
+        X = _schema_of_table(table).encode(table)
+    return as_block(X, y, sample_weight)
+
+
+def _schema_of_table(table: Any) -> TableSchema:
+    schema = learn_schema(table)
+    if table.num_rows > schema.n_rows:  # it was learned from a sample
+        return learn_from_all_rows(
+            schema,
+            TableOptions(),
+            scaled_features(schema),
+            lambda features: [feature_sums(schema.encode(table), features)],
+            lambda names, na: (value_counts(batch, names, na) for batch in table.select(list(names)).to_batches()),
+        )
+    return schema
+
+
+def set_schema(learner: Described, schema: TableSchema | None) -> None:
+    """Store a schema, and the names and number of its features."""
+    learner.schema_ = schema
+    if schema is not None:
+        learner.n_features_in_ = schema.n_features
+        learner.feature_names_in_ = np.asarray(schema.feature_names, dtype=object)
+
+
+def check_same_schema(learner: Described, source: Source) -> None:
+    """Refuse a source whose columns became features in another way than those of the fit."""
+    schema = learner.schema_
+    if schema is not None and source.schema is not None and not schema.same_features(source.schema):
+        raise ValueError(
+            "The columns of this source became features by another schema than in the fit: scales or values differ. "
+            "Open it with that of the model: open_dataset(..., schema=model.schema_)."
+        )
+
+
+def _needs_schema(frame: Any) -> bool:
+    """Whether a frame holds anything but finite numbers and Booleans."""
+    for column in nw.from_native(frame, eager_only=True).iter_columns():  # names may be numbers
+        dtype = column.dtype
+        if not (dtype.is_numeric() or dtype == nw.Boolean):
+            return True
+        if dtype.is_float() and not np.isfinite(np.sum(column.to_numpy(), dtype=np.float64)):
+            return True
+        if not dtype.is_float() and column.null_count():
+            return True
+    return False

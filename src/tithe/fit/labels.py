@@ -122,12 +122,6 @@ def has_target(rows: Block | Source) -> bool:
     return (rows if isinstance(rows, Block) else rows.sample(1, rng=np.random.default_rng(0))).y is not None
 
 
-def require_target(learner: Any, given: bool, *, anyway: bool = False) -> None:
-    """Refuse rows without y, which is ``given`` or not, if the learner needs one, or ``anyway``."""
-    if not given and (anyway or learner.__sklearn_tags__().target_tags.required):
-        raise ValueError(f"{type(learner).__name__} requires y to be passed, but the target y is None.")
-
-
 def class_masses(data: DataPass, n_classes: int) -> Array:
     """The weight of the rows of each class, y holding their numbers, in one pass: (n_classes,)."""
 

@@ -23,10 +23,9 @@ from tithe.core.progress import Checkpoint
 from tithe.core.registry import make
 from tithe.core.seeding import rng_for
 from tithe.core.state_checks import Floats, Instance, Optional
-from tithe.fit.base import CoresetLearner, can_read_again
+from tithe.fit.base import FLOATS, CoresetLearner, FittedAttribute, can_read_again
 from tithe.fit.bases import BaseEstimator, ClassifierMixin
 from tithe.fit.collections import lazy_on_collections
-from tithe.fit.fitted import FLOATS, FittedAttribute
 from tithe.fit.labels import (
     EncodeLabels,
     checked_classes,
@@ -38,8 +37,7 @@ from tithe.fit.labels import (
     stream_classes,
     weights_by_class,
 )
-from tithe.fit.results import BarChart, column_names, named_coefficients
-from tithe.fit.stored import ClassLabels
+from tithe.fit.results import BarChart, ClassLabels, column_names, named_coefficients
 from tithe.linear.objective import LabelledLinearObjective, LinearModelObjective
 from tithe.linear.regressed import Bounded, Regressed, SensitivityModel
 from tithe.rows.leaves import MappedSource

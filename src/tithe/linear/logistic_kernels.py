@@ -10,9 +10,8 @@ from numba import njit
 from scipy import sparse
 
 from tithe.core.data import Array
-from tithe.core.parallel import over_parts, single_blas_thread
-from tithe.core.parts import add_parts, part_rows
-from tithe.core.tree import AddsUp
+from tithe.core.parallel import add_parts, over_parts, part_rows, single_blas_thread
+from tithe.core.passes import AddsUp
 
 _FAST = {"contract", "reassoc", "nsz"}
 _TILE_ROWS = 512

@@ -15,9 +15,8 @@ from tithe.certify.gap import ConvexObjective, SumsT
 from tithe.core.data import Array, Block, Moments, Rng, Survey
 from tithe.core.labels import LabelledObjective, count_codes
 from tithe.core.linear_algebra import curvature_blocks, curvature_cost, effective_support
-from tithe.core.parallel import single_blas_thread
+from tithe.core.parallel import column_means, single_blas_thread
 from tithe.core.params import WholeNumber, check_value
-from tithe.core.parts import column_means
 from tithe.core.state_checks import Floats, Optional
 from tithe.reduce.kernels import sample_rows
 

@@ -13,9 +13,9 @@ from tithe.core.data import Array, Block
 from tithe.core.passes import DataPass
 from tithe.core.progress import Checkpoint, Progress
 from tithe.core.state_checks import Floats, Number
+from tithe.fit.base import FLOATS, FittedAttribute
 from tithe.fit.bases import RegressorMixin
 from tithe.fit.collections import lazy_on_collections
-from tithe.fit.fitted import FLOATS, FittedAttribute
 from tithe.fit.labels import finite_target
 from tithe.fit.results import BarChart, column_names, named_coefficients
 from tithe.linear.learner import CORESET_TOL_RATIO, TOLERANCE, CoresetLinearModel

@@ -11,10 +11,9 @@ import numpy as np
 from scipy import sparse
 
 from tithe.core.data import Array, Block, Evaluation
-from tithe.core.parallel import over_parts
+from tithe.core.parallel import add_parts, over_parts, part_rows
 from tithe.core.params import Constraint, Option, RealNumber, Target, check_params
-from tithe.core.parts import add_parts, part_rows
-from tithe.core.tree import AddsUp
+from tithe.core.passes import AddsUp
 from tithe.linear.kernels import add_run, poisson_terms, scores_of_run
 from tithe.linear.objective import LinearModelObjective
 

@@ -12,8 +12,7 @@ from numba.core import cgutils
 from scipy import sparse
 
 from tithe.core.data import Array
-from tithe.core.parallel import over_parts, single_blas_thread
-from tithe.core.parts import add_parts, part_rows
+from tithe.core.parallel import add_parts, over_parts, part_rows, single_blas_thread
 
 _SPAN_ROWS = 4096  # rows that are sorted by class at a time
 _CANCELLED_SHARE = 1e-3  # share of the squares below which their difference is computed again from differences

@@ -28,18 +28,16 @@ from tithe.core.passes import DataPass
 from tithe.core.progress import Checkpoint, Progress
 from tithe.core.seeding import HoldOut, key_of
 from tithe.core.state_checks import Each, Integer, Integers, Labels, Number, Optional, Parts, Text
-from tithe.fit.base import CoresetLearner
+from tithe.fit.base import CoresetLearner, FittedAttribute, require_target
 from tithe.fit.bases import BaseEstimator, MetaEstimatorMixin
-from tithe.fit.fitted import FittedAttribute
 from tithe.fit.labels import (
     batch_with_class_numbers,
     has_target,
     objective_for,
-    require_target,
     usual_objective,
     with_class_numbers,
 )
-from tithe.fit.stored import probe
+from tithe.fit.results import probe
 from tithe.meta.other_estimators import (
     OriginalRows,
     OuterEstimator,

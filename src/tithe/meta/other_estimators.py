@@ -19,9 +19,9 @@ from sklearn.utils import get_tags
 from sklearn.utils.metadata_routing import MetadataRouter, get_routing_for_object
 
 from tithe.core.data import Array, Block
+from tithe.fit.base import StreamLearner
 from tithe.fit.bases import BaseEstimator, ClassifierMixin, available_if
 from tithe.fit.collections import lazy_on_collections
-from tithe.fit.fitted import StreamLearner
 from tithe.rows.arrays import is_frame
 from tithe.rows.schema import TableSchema, frame_table, frame_view
 

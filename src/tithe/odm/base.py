@@ -15,11 +15,10 @@ from tithe.core.data import Array, Block, weighted_quantiles
 from tithe.core.labels import label_numbers
 from tithe.core.params import Boolean, Constraint, OneOf, RealNumber, WholeNumber
 from tithe.core.state_checks import Anything, Each, Flag, Floats, Integers, Number, Optional, Rows, Storable, expect
+from tithe.fit.base import checked_block, require_target
 from tithe.fit.collections import lazy_on_collections
-from tithe.fit.labels import encoded_classes, require_target
-from tithe.fit.results import Described
-from tithe.fit.stored import ClassLabels
-from tithe.fit.tables import checked_block
+from tithe.fit.labels import encoded_classes
+from tithe.fit.results import ClassLabels, Described
 from tithe.odm.objective import MarginObjective
 from tithe.odm.solvers.kernel_matrix import KERNELS, KernelFunction, kernel_scores
 from tithe.odm.solvers.many_classes import NONCONVEX

@@ -20,10 +20,10 @@ from tithe.core.params import Constraint, Function, Instance, OneOf, RealNumber,
 from tithe.core.seeding import as_seed, rng_for
 from tithe.core.state_checks import Each, Integer, Integers, Number
 from tithe.core.state_checks import Instance as IsA
+from tithe.fit.base import checked_block
 from tithe.fit.bases import BaseEstimator, ClassifierMixin
 from tithe.fit.labels import weights_by_class
 from tithe.fit.results import Described
-from tithe.fit.tables import checked_block
 from tithe.odm.base import (
     EXACT_TOL,
     MAX_EXACT_MULTIPLIERS,

@@ -24,8 +24,7 @@ from tithe.core.state_checks import Integer, Number, Sometimes, expect
 from tithe.fit.base import limits_threads
 from tithe.fit.bases import BaseEstimator, ClassifierMixin
 from tithe.fit.labels import weights_by_class
-from tithe.fit.results import Described
-from tithe.fit.stored import ClassLabels
+from tithe.fit.results import ClassLabels, Described
 from tithe.meta.search.folds import splits_of
 from tithe.odm.base import KernelRows, class_numbers, labelled_rows, margins_of, row_costs
 from tithe.odm.classifier import ODMClassifier

@@ -34,10 +34,10 @@ from tithe.core.state_checks import (
     expect,
 )
 from tithe.core.state_checks import Instance as IsA
+from tithe.fit.base import checked_block, require_target
 from tithe.fit.bases import BaseEstimator, ClassifierMixin
-from tithe.fit.labels import checked_classes, require_target
+from tithe.fit.labels import checked_classes
 from tithe.fit.results import Described
-from tithe.fit.tables import checked_block
 from tithe.odm.base import EXACT_TOL, MIN_COST, KernelMachine, row_costs
 from tithe.odm.objective import MarginObjective
 from tithe.odm.solvers.kernel_matrix import KERNELS, KernelFunction, training_kernel

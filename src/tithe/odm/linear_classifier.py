@@ -15,7 +15,7 @@ from tithe.core.params import check_params
 from tithe.core.passes import DataPass
 from tithe.core.seeding import rng_for
 from tithe.core.state_checks import Floats, Integers, Number
-from tithe.fit.fitted import FLOATS, FittedAttribute
+from tithe.fit.base import FLOATS, FittedAttribute
 from tithe.linear.learner import TOLERANCE, CoresetLinearClassifier, LinearFit
 from tithe.odm.base import EXACT_TOL, MAX_EXACT_MULTIPLIERS, MarginDistribution, MarginMachine, row_costs
 from tithe.odm.objective import MarginObjective

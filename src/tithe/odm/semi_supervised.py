@@ -18,10 +18,11 @@ from tithe.core.parallel import single_blas_thread
 from tithe.core.params import Boolean, Constraint, OneOf, Option, RealNumber, check_params
 from tithe.core.seeding import as_seed, rng_for
 from tithe.core.state_checks import Each, Flag, Instance, Integers, Labels, Number, Optional, expect
+from tithe.fit.base import require_target
 from tithe.fit.bases import ClassifierMixin
 from tithe.fit.collections import lazy_on_collections
-from tithe.fit.labels import encoded_classes, require_target
-from tithe.fit.stored import ClassLabels
+from tithe.fit.labels import encoded_classes
+from tithe.fit.results import ClassLabels
 from tithe.odm.base import class_numbers, row_costs
 from tithe.odm.classifier import ODMClassifier
 from tithe.odm.linear_classifier import LinearODMClassifier

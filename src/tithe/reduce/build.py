@@ -14,16 +14,15 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from tithe.core.contracts import Construction, Objective, SampledObjective, Source
+from tithe.core.contracts import Construction, Objective, Source
 from tithe.core.data import Array, Block, Coreset
 from tithe.core.errors import FileFormatError
 from tithe.core.parallel import single_blas_thread
 from tithe.core.params import resolve_size
-from tithe.core.passes import DataPass
-from tithe.core.progress import Checkpoint, Progress, timed
+from tithe.core.passes import DataPass, Tree
+from tithe.core.progress import Checkpoint, Progress
 from tithe.core.seeding import as_seed, rng_for
 from tithe.core.state_checks import expect
-from tithe.core.tree import Tree
 from tithe.reduce.plan import Plan, Reducer, leaf_rows_for, node_rows_for, resolve_pair
 from tithe.rows.arrays import as_block, block_identity, is_frame
 from tithe.rows.batches import BatchSource, is_like
@@ -130,7 +129,7 @@ def reduce_rows(
     the coreset. ``seconds`` gets the times of the phases ``draw``, which takes totals as well where one pass does
     both, and ``calibrate``. BLAS runs in one thread: with two it adds in another order.
     """
-    rows, seconds = data.rows, {} if seconds is None else seconds
+    rows = data.rows
     if leaf_rows is None:
         leaf_rows = leaf_rows_for(plan.size)
         leaf_rows = leaf_rows if isinstance(rows, Block) else max(leaf_rows, rows.leaf_rows)
@@ -139,20 +138,21 @@ def reduce_rows(
     # totals at the solution on the drawn rows are better, and another pass over rows in memory is cheap
     later = plan.calibrate and pilot is None and isinstance(rows, Block) and plan.objective.totals_at_solution
     build = _Build(data, plan, leaf_rows, later, pilot)
-    with timed(seconds, "draw"):
-        if checkpoint is None:
-            reducer = build.start()
-            coreset = data.fold(reducer.leaf, reducer.merge, leaf_rows=leaf_rows)
-        else:
-            reducer, coreset = _resumable(build, checkpoint)
-    with timed(seconds, "calibrate"):
-        if later and coreset.n_seen > plan.size:
-            objective = reducer.objective
-            assert isinstance(objective, SampledObjective)
-            solution = objective.solve(coreset, rng=rng_for(plan.seed, "solve"))
-            totals = data.total(lambda leaf: objective.survey(leaf, solution).totals)
-            coreset = replace(coreset, totals=totals, pilot=solution)
-        coreset = reducer.finish(coreset)
+    begun = time.perf_counter()
+    if checkpoint is None:
+        reducer = build.start()
+        coreset = data.fold(reducer.leaf, reducer.merge, leaf_rows=leaf_rows)
+    else:
+        reducer, coreset = _resumable(build, checkpoint)
+    drawn = time.perf_counter()
+    if later and coreset.n_seen > plan.size:
+        objective = reducer.sampled
+        solution = objective.solve(coreset, rng=rng_for(plan.seed, "solve"))
+        totals = data.total(lambda leaf: objective.survey(leaf, solution).totals)
+        coreset = replace(coreset, totals=totals, pilot=solution)
+    coreset = reducer.finish(coreset)
+    if seconds is not None:
+        seconds |= {"draw": drawn - begun, "calibrate": time.perf_counter() - drawn}
     if isinstance(rows, Block):
         return coreset
     return replace(coreset, provenance={**coreset.provenance, "determinism": rows.determinism})

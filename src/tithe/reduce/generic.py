@@ -10,8 +10,8 @@ from scipy import sparse
 
 from tithe.core.contracts import SensitivityObjective
 from tithe.core.data import Array, Block, Moments, Scores, Survey
+from tithe.core.parallel import column_means, column_sums
 from tithe.core.params import Constraint, WholeNumber, check_params
-from tithe.core.parts import column_means, column_sums
 from tithe.core.state_checks import Floats, Optional, expect
 from tithe.reduce.draws import MeanPilotObjective
 from tithe.reduce.kernels import sample_rows

@@ -16,9 +16,9 @@ from tithe.core.data import Array, Block, Coreset, html_facts
 from tithe.core.errors import FileFormatError, NoRowsError
 from tithe.core.parallel import single_blas_thread
 from tithe.core.params import OneOf, RealNumber, WholeNumber, check_value, resolve_size
+from tithe.core.passes import Merge, Tree
 from tithe.core.seeding import as_seed
 from tithe.core.state_checks import LARGEST, Instance, Integer, Optional, Storable, StoredState, checked, expect
-from tithe.core.tree import Merge, Tree
 from tithe.reduce.plan import Plan, Reducer, leaf_rows_for, node_rows_for
 from tithe.rows.batches import LeafBuffer, difference, is_like
 from tithe.storage.checkpoint import State, clean_state, load_state, restored_tree, save_state, saved_tree

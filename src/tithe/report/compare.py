@@ -35,9 +35,8 @@ from tithe.core.passes import DataPass
 from tithe.core.progress import available_memory, timed
 from tithe.core.registry import make
 from tithe.core.seeding import Reservoir, as_seed, hash_limit, rng_for
-from tithe.fit.base import check_no_extra_arrays
+from tithe.fit.base import block_of_rows, check_no_extra_arrays
 from tithe.fit.labels import EncodeLabels, class_masses, known_classes, objective_for
-from tithe.fit.tables import block_of_rows
 from tithe.linear.logistic_objective import LogisticObjective
 from tithe.linear.objective import LinearModelObjective
 from tithe.linear.regression import NumericTarget

@@ -13,7 +13,7 @@ from scipy import sparse
 from sklearn.utils.validation import check_array, column_or_1d
 
 from tithe.core.data import Array, Block
-from tithe.core.parts import column_sums
+from tithe.core.parallel import column_sums
 
 
 def is_frame(X: Any) -> bool:

@@ -12,7 +12,7 @@ import numpy as np
 from tithe.core.contracts import Source
 from tithe.core.data import Array, Block
 from tithe.core.errors import FileFormatError
-from tithe.core.parts import column_sums
+from tithe.core.parallel import column_sums
 from tithe.rows.blocks import good_rows, row_of
 from tithe.rows.columns import ColumnSelection, Numbered
 from tithe.rows.leaves import SAMPLE_ROWS, check_any_row_good, nonempty_sample, usual_leaf_rows

@@ -25,8 +25,8 @@ import filelock
 from tithe.core.data import Block
 from tithe.core.errors import FileFormatError
 from tithe.core.files import umask
+from tithe.core.passes import Tree
 from tithe.core.state_checks import checked
-from tithe.core.tree import Tree
 from tithe.storage.values import packed, unpacked
 
 _FORMAT = 1

@@ -15,8 +15,8 @@ import numpy as np
 from tithe.core.data import Array, Block, Coreset
 from tithe.core.errors import FileFormatError
 from tithe.core.files import replacing
+from tithe.core.passes import HIGHEST
 from tithe.core.state_checks import LARGEST, expect
-from tithe.core.tree import HIGHEST
 from tithe.storage.values import packed, unpacked
 
 _FORGOTTEN = "forgotten.json"

@@ -27,19 +27,23 @@ from tithe.core.registry import make
 from tithe.core.seeding import as_seed, rng_for
 from tithe.core.state_checks import Instance as IsA
 from tithe.core.state_checks import Labels, Optional, expect
-from tithe.fit.base import CoresetLearner, check_no_extra_arrays, fit_on_coreset, note_columns
+from tithe.fit.base import (
+    CoresetLearner,
+    FittedAttribute,
+    check_no_extra_arrays,
+    checked_block,
+    fit_on_coreset,
+    note_columns,
+    require_target,
+)
 from tithe.fit.bases import BaseEstimator, MetaEstimatorMixin
-from tithe.fit.fitted import FittedAttribute
 from tithe.fit.labels import (
     batch_with_class_numbers,
     has_target,
-    require_target,
     usual_objective,
     with_class_numbers,
 )
-from tithe.fit.results import Described
-from tithe.fit.stored import probe
-from tithe.fit.tables import checked_block
+from tithe.fit.results import Described, probe
 from tithe.meta.estimator import CoresetEstimator
 from tithe.meta.other_estimators import OuterEstimator, check_learns_from_coresets, last_step
 from tithe.meta.search.evaluate import (

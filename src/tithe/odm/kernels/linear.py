@@ -14,9 +14,8 @@ from numba import njit
 from scipy import sparse
 
 from tithe.core.data import Array
-from tithe.core.parallel import over_parts, single_blas_thread
-from tithe.core.parts import add_parts, part_rows
-from tithe.core.tree import AddsUp
+from tithe.core.parallel import add_parts, over_parts, part_rows, single_blas_thread
+from tithe.core.passes import AddsUp
 from tithe.linear.logistic_kernels import MAX_CLASSES_APART, margins_csr, margins_dense
 
 _FAST = {"contract", "reassoc", "nsz"}

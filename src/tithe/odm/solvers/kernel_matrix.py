@@ -14,8 +14,7 @@ from sklearn.metrics.pairwise import pairwise_kernels
 
 from tithe.core.data import Array, Block
 from tithe.core.linear_algebra import jittered_cholesky
-from tithe.core.parallel import over_parts, single_blas_thread
-from tithe.core.parts import column_means
+from tithe.core.parallel import column_means, over_parts, single_blas_thread
 from tithe.odm.kernels.linear import row_squares
 from tithe.odm.kernels.two_classes import negative_distances
 

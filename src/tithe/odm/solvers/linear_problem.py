@@ -10,8 +10,7 @@ import numpy as np
 from scipy import sparse
 
 from tithe.core.data import Array
-from tithe.core.parallel import over_parts, single_blas_thread
-from tithe.core.parts import add_parts
+from tithe.core.parallel import add_parts, over_parts, single_blas_thread
 from tithe.odm.kernels.linear import block_rows, column_squares, gram, row_squares
 from tithe.odm.kernels.two_classes import epoch_csr, epoch_dense, margin_gap, run_csr, run_dense
 from tithe.odm.solvers.loss import MarginLoss

@@ -18,10 +18,10 @@ from scipy.linalg import LinAlgError, cho_factor, cho_solve, cholesky, solve_tri
 from scipy.optimize import brentq
 
 from tithe.core.data import Array
-from tithe.core.engine import Engine
 from tithe.core.linear_algebra import conjugate_gradients
 from tithe.core.parallel import over_parts, single_blas_thread
 from tithe.core.params import Instance, OneOf, WholeNumber, check_value
+from tithe.core.passes import Engine
 from tithe.core.registry import make
 from tithe.core.seeding import rng_for
 from tithe.core.state_checks import Storable
