@@ -106,7 +106,7 @@ def test_a_larger_eps_never_proposes_more_rows(monkeypatch: pytest.MonkeyPatch) 
         def limit(self: object, size: int, trial: int = trial) -> float:
             return float(np.exp(3.0 * np.random.default_rng([trial, size]).random()) / np.sqrt(size))
 
-        monkeypatch.setattr(sizing._CostTrial, "limit", limit)
+        monkeypatch.setattr(sizing._Trial, "limit", limit)
         sizes = []
         for eps in (0.02, 0.05, 0.1, 0.2, 0.4):
             size, said = propose_size(X, objective=KMEANS, eps=eps, random_state=0)

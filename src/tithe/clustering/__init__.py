@@ -1,1 +1,1 @@
-"""Clusters as a mixture of normal distributions."""
+"""k-means, k-medians and mixtures of normal distributions: objectives, loops, learners, and the number of clusters."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -19,7 +21,14 @@ from tithe.certify import (
     polish_rounds,
     total_cost,
 )
-from tithe.clustering.objective import ClusteringObjective, KMeansObjective, KMedianObjective, search_centers
+from tithe.certify.cost import Polished, SteppedObjective
+from tithe.clustering.objective import (
+    ClusteringObjective,
+    KMeansObjective,
+    KMedianObjective,
+    StepEvaluation,
+    search_centers,
+)
 from tithe.core.data import Array, Block, Coreset
 from tithe.core.errors import warn_caller
 from tithe.core.params import Constraint, WholeNumber
@@ -35,25 +44,64 @@ _AUTO_ROWS_PER_CLUSTER = 100
 _AUTO_N_INIT = 8  # searches cost little on a coreset
 
 
-class _CoresetClusterer(CoresetLearner, ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, BaseEstimator):
+class GroupLearner(CoresetLearner):
+    """What k-means, k-medians and mixtures share: no target, and steps over all rows as polish."""
+
+    _uses_target = False
+    _constraints: ClassVar[dict[str, Constraint]] = {"verbose": WholeNumber()}
+
+    coreset_ = FittedAttribute[Coreset](holds_rows=True)
+    objective_curve_ = FittedAttribute[list[float]]()
+    n_iter_ = FittedAttribute[int]()
+    certificate_ = FittedAttribute[Certificate | None]()
+
+    @abstractmethod
+    def _check_n_rows(self, n_rows: int | None) -> None:
+        """Refuse fewer rows than groups, in the data (if ``n_rows`` is known) or in the coreset."""
+
+    def _prepare_batch(self, block: Block, classes: Any) -> Block:
+        self._check_n_rows(None)
+        return block
+
+    def _prepare(self, data: DataPass, *, reset: bool) -> DataPass:
+        if reset:
+            self._check_n_rows(data.n_expected)
+        return data
+
+    def _check_options(self) -> None:
+        self._objective()
+        polish_rounds(self.polish)
+        super()._check_options()
+
+    def _polished(
+        self,
+        objective: SteppedObjective[StepEvaluation],
+        coreset: Coreset,
+        data: DataPass | None,
+        params: Array,
+        **auto: Any,
+    ) -> Polished:
+        """Polish on all rows, or on the coreset if they cannot be read again. Labels are those of rows in memory."""
+        whole, in_memory = coreset.is_whole, data is not None and isinstance(data.rows, Block)
+        # a coreset that holds all rows saves a pass over a source
+        judged_on = DataPass(coreset) if data is None or (whole and not in_memory) else data
+        polished = polish_by_steps(objective, judged_on, params, 0 if whole or data is None else self.polish, **auto)
+        n_rows = coreset.n_seen if whole else polished.n_rows
+        return replace(polished, labels=polished.labels if in_memory else None, n_rows=n_rows)
+
+
+class _CoresetClusterer(GroupLearner, ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, BaseEstimator):
     """The base class of k-means and k-medians."""
 
     options = ClusteringObjective.options
     usual_rounds = 2
-    _uses_target = False
     _objective_type: type[ClusteringObjective]
 
-    coreset_ = FittedAttribute[Coreset](holds_rows=True)
     cluster_centers_ = FittedAttribute[Array](Floats("k", "d", dtypes=FLOATS, empty=False))
     labels_ = FittedAttribute[Array](Integers("rows", dtypes=("int32", "int64"), least=0), from_stream=False)
     cluster_weights_ = FittedAttribute[Array](Floats("k", least=0.0))
     typical_rows_ = FittedAttribute[Array](Integers("k", least=-1))
     inertia_ = FittedAttribute[float]()
-    objective_curve_ = FittedAttribute[list[float]]()
-    n_iter_ = FittedAttribute[int]()
-    certificate_ = FittedAttribute[Certificate | None]()
-
-    _constraints: ClassVar[dict[str, Constraint]] = {"verbose": WholeNumber()}
 
     def __init__(
         self,
@@ -92,18 +140,7 @@ class _CoresetClusterer(CoresetLearner, ClassNamePrefixFeaturesOutMixin, Transfo
             n_init = _AUTO_N_INIT
         return self._objective_type(n_clusters=self.n_clusters, n_init=n_init, max_iter=self.max_iter, tol=self.tol)
 
-    def _prepare_batch(self, block: Block, classes: Any) -> Block:
-        self._check_n_rows(None)
-        return block
-
-    def _prepare(self, data: DataPass, *, reset: bool) -> DataPass:
-        if reset:
-            self._check_n_rows(data.n_expected)
-        return data
-
     def _check_options(self) -> None:
-        self._objective()
-        polish_rounds(self.polish)
         super()._check_options()
         if isinstance(self.init, str):
             if self.init not in ("k-means++", "random"):
@@ -121,7 +158,6 @@ class _CoresetClusterer(CoresetLearner, ClassNamePrefixFeaturesOutMixin, Transfo
                 )
 
     def _check_n_rows(self, n_rows: int | None) -> None:
-        """Refuse fewer rows than clusters, in the data (if ``n_rows`` is known) or in the coreset."""
         if n_rows is not None and n_rows < self.n_clusters:
             raise ValueError(f"n_samples={n_rows} should be >= n_clusters={self.n_clusters}.")
         size = self._size(n_rows, self.n_features_in_)
@@ -136,24 +172,18 @@ class _CoresetClusterer(CoresetLearner, ClassNamePrefixFeaturesOutMixin, Transfo
 
     def _learn(self, coreset: Coreset, data: DataPass | None, seed: int, context: None) -> dict[str, Any]:
         """Solve on the coreset, polish and certify on all rows."""
-        objective, whole = self._objective(), coreset.is_whole
-        in_memory = data is not None and isinstance(data.rows, Block)
+        objective, certificate = self._objective(), None
         self._check_n_rows(coreset.n_seen)
         centers = search_centers(objective, coreset, self.init, rng_for(seed, "solve"))
-        # a coreset that holds all rows saves a pass over a source
-        judged_on = DataPass(coreset) if data is None or (whole and not in_memory) else data
-        rounds = 0 if whole or data is None else self.polish
-        polished = polish_by_steps(objective, judged_on, centers, rounds)
-        certificate = None
+        polished = self._polished(objective, coreset, data, centers)
         if data is not None:
             estimate = coreset_cost(objective, coreset, polished.params)
-            n_rows = coreset.n_seen if whole else polished.n_rows
-            certificate = cost_certificate(polished.curve[-1], estimate, n_rows, passes=polished.passes)
+            certificate = cost_certificate(polished.curve[-1], estimate, polished.n_rows, passes=polished.passes)
         centers = np.ascontiguousarray(polished.params, dtype=coreset.X.dtype)
         labels, clusters = _clusters_in(objective, coreset, centers)
         self._report(coreset, labels if polished.labels is None else polished.labels, polished.curve)
         return {
-            **({"labels_": polished.labels} if polished.labels is not None and in_memory else {}),
+            **({} if polished.labels is None else {"labels_": polished.labels}),
             "coreset_": coreset,
             "cluster_centers_": centers,
             **clusters,

@@ -3,30 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import numpy as np
 from scipy.linalg import solve_triangular
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
-from tithe.certify import (
-    Certificate,
-    coreset_cost,
-    likelihood_certificate,
-    polish_by_steps,
-    polish_rounds,
-)
+from tithe.certify import Certificate, coreset_cost, likelihood_certificate
+from tithe.clustering.learners import GroupLearner
 from tithe.clustering.mixture_objective import Components, GaussianMixtureObjective, Search, refuse_sparse
 from tithe.clustering.objective import distinct_rows
 from tithe.core.data import Array, Block, Coreset
 from tithe.core.errors import warn_caller
-from tithe.core.params import Constraint, WholeNumber, check_params, check_value
+from tithe.core.params import WholeNumber, check_value
 from tithe.core.passes import DataPass
 from tithe.core.progress import Checkpoint
 from tithe.core.seeding import as_seed, rng_for
 from tithe.core.state_checks import Floats, expect
-from tithe.fit.base import MIN_AUTO_ROWS, CoresetLearner, FittedAttribute
+from tithe.fit.base import MIN_AUTO_ROWS, FittedAttribute
 from tithe.fit.bases import BaseEstimator, DensityMixin
 from tithe.fit.collections import lazy_on_collections
 from tithe.fit.results import BarChart, named_clusters
@@ -37,7 +32,7 @@ _MAX_AUTO_ROWS = 20_000  # with more, steps on the coreset take longer than the 
 _AUTO_ROUNDS = 10  # of polish="auto"
 
 
-class CoresetGaussianMixture(CoresetLearner, DensityMixin, BaseEstimator):
+class CoresetGaussianMixture(GroupLearner, DensityMixin, BaseEstimator):
     """A mixture of normal distributions, fitted by EM on a calibrated coreset, polished and certified on all rows.
 
     Maximises sum_i u_i log sum_j pi_j N(x_i; mu_j, Sigma_j) for rows x_i (d,) of weight u_i, with weights pi_j that add
@@ -122,19 +117,12 @@ class CoresetGaussianMixture(CoresetLearner, DensityMixin, BaseEstimator):
     options = GaussianMixtureObjective.options
     usual_rounds = _AUTO_ROUNDS // 2
 
-    coreset_ = FittedAttribute[Coreset](holds_rows=True)
     weights_ = FittedAttribute[Array](Floats("k", least=0.0))
     means_ = FittedAttribute[Array](Floats("k", "d", empty=False))
     covariances_ = FittedAttribute[Array]()
     component_weights_ = FittedAttribute[Array](Floats("k", least=0.0))
     converged_ = FittedAttribute[bool]()
-    n_iter_ = FittedAttribute[int]()
     lower_bound_ = FittedAttribute[float]()
-    objective_curve_ = FittedAttribute[list[float]]()
-    certificate_ = FittedAttribute[Certificate | None]()
-
-    _constraints: ClassVar[dict[str, Constraint]] = {"verbose": WholeNumber()}
-    _uses_target = False
 
     def __init__(
         self,
@@ -197,29 +185,14 @@ class CoresetGaussianMixture(CoresetLearner, DensityMixin, BaseEstimator):
         refuse_sparse(X)
         return super()._checked(X, y, sample_weight, reset=reset)
 
-    def _prepare_batch(self, block: Block, classes: Any) -> Block:
-        self._check_n_rows(None)
-        return block
-
-    def _prepare(self, data: DataPass, *, reset: bool) -> DataPass:
-        if reset:
-            self._check_n_rows(data.n_expected)
-        return data
-
     def _reduce(
         self, data: DataPass, objective: Any, seed: int, *, checkpoint: Checkpoint | None = None, **options: Any
     ) -> Coreset:
         rough = replace(objective, n_init=min(_ROUGH_N_INIT, objective.n_init or _ROUGH_N_INIT))
         return super()._reduce(data, rough, seed, checkpoint=checkpoint, **options)
 
-    def _check_options(self) -> None:
-        self._objective()
-        polish_rounds(self.polish)
-        self._check_names()
-        check_params(self, self._constraints)
-
     def _check_n_rows(self, n_rows: int | None) -> None:
-        """Refuse fewer rows than components, in the data if ``n_rows`` is known or in the coreset, and bad starts."""
+        """See the base class. Starts of wrong shapes are refused too."""
         k = self.n_components
         if n_rows is not None and n_rows < k:
             raise ValueError(f"Expected n_samples >= n_components but got n_components = {k}, n_samples = {n_rows}.")
@@ -237,23 +210,16 @@ class CoresetGaussianMixture(CoresetLearner, DensityMixin, BaseEstimator):
 
     def _learn(self, coreset: Coreset, data: DataPass | None, seed: int, context: None) -> dict[str, Any]:
         """Search on the coreset, polish and certify on all rows. ``data`` is None if they cannot be read again."""
-        objective, whole = self._objective(), coreset.is_whole
+        objective, weight, certificate = self._objective(), coreset.weight_seen, None
         self._check_n_rows(coreset.n_seen)
         found = self._search(objective, coreset, rng_for(seed, "solve"))
-        in_memory = data is not None and isinstance(data.rows, Block)
-        # a coreset that holds all rows saves a pass over a source
-        judged_on = DataPass(coreset) if data is None or (whole and not in_memory) else data
-        weight = coreset.weight_seen
-        rounds = 0 if whole or data is None else self.polish
         auto = _AUTO_ROUNDS, 0.5 * self.tol * weight
-        polished = polish_by_steps(objective, judged_on, found.params, rounds, auto=auto)
+        polished = self._polished(objective, coreset, data, found.params, auto=auto)
         log_likelihoods = [-cost / weight for cost in polished.curve]
         self._report(coreset, found, log_likelihoods)
-        certificate = None
         if data is not None:
             estimate = -coreset_cost(objective, coreset, polished.params) / coreset.total_weight
-            n_rows = coreset.n_seen if whole else polished.n_rows
-            certificate = likelihood_certificate(log_likelihoods[-1], estimate, n_rows, passes=polished.passes)
+            certificate = likelihood_certificate(log_likelihoods[-1], estimate, polished.n_rows, passes=polished.passes)
         parts = Components.of(polished.params, self.n_features_in_)
         return {
             "coreset_": coreset,

@@ -15,6 +15,7 @@ from scipy.linalg import lapack
 from tithe.certify.cost import SteppedObjective
 from tithe.clustering.kernels import assign, dz_seeds
 from tithe.clustering.mixture_kernels import HARD, SOFT, mixture
+from tithe.clustering.objective import StepEvaluation
 from tithe.core.contracts import SensitivityObjective
 from tithe.core.data import ROWS_PER_COLUMN, Array, Block, Moments, Rng, Scores, Survey
 from tithe.core.parallel import single_blas_thread
@@ -89,18 +90,6 @@ def _singular() -> ValueError:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class MixtureEvaluation:
-    """The loss of rows as ``total``, and the sums (k, q) of `mixture`. Those of several leaves add up."""
-
-    total: float
-    sums: Array
-    labels: None = None
-
-    def __add__(self, other: MixtureEvaluation) -> MixtureEvaluation:
-        return MixtureEvaluation(total=self.total + other.total, sums=self.sums + other.sums)
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
 class Search:
     """Where a search on weighted rows has come: ``value`` is the mean log-likelihood of a row at ``params``."""
 
@@ -111,7 +100,7 @@ class Search:
 
 
 @dataclass(frozen=True, kw_only=True)
-class GaussianMixtureObjective(SensitivityObjective, SteppedObjective[MixtureEvaluation]):
+class GaussianMixtureObjective(SensitivityObjective, SteppedObjective[StepEvaluation]):
     """f(x) = -log sum_j pi_j N(x; mu_j, Sigma_j), which is negative where the density is above 1.
 
     Parameters
@@ -424,16 +413,16 @@ class GaussianMixtureObjective(SensitivityObjective, SteppedObjective[MixtureEva
         params[:, 0] /= params[:, 0].sum()
         return params
 
-    def evaluate_for_step(self, block: Block, params: Array, *, last: bool = False) -> MixtureEvaluation:
+    def evaluate_for_step(self, block: Block, params: Array, *, last: bool = False) -> StepEvaluation:
         """One pass over the block: its loss, and the sums of an E step unless it is the ``last`` pass."""
         densities, _, sums, _ = self.evaluate(block, params, mode=0 if last else SOFT)
         total = densities.sum() if block.sample_weight is None else block.sample_weight @ densities
-        return MixtureEvaluation(total=-float(total), sums=sums)
+        return StepEvaluation(labels=None, total=-float(total), sums=sums)
 
-    def step(self, evaluation: MixtureEvaluation, params: Array) -> tuple[Array, float]:
+    def step(self, evaluation: StepEvaluation, params: Array) -> tuple[Array, float]:
         """The parameters after a step of EM, and what EM's own bound on the loss falls by: the loss falls by more."""
-        sums = evaluation.sums
-        d = self._n_columns(params)
+        sums, d = evaluation.sums, self._n_columns(params)
+        assert sums is not None
         moved = self.maximised(params, sums, d)
         try:
             return moved, self._bound(params, moved, sums, d) - self._bound(params, params, sums, d)

@@ -28,11 +28,11 @@ _SAMPLE_ROWS = 5000  # rows that hard centers are fitted on
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class StepEvaluation:
-    """The result of one pass over rows at given centres. Results of several leaves add up."""
+    """The result of one pass over rows at given centres or components. Results of several leaves add up."""
 
-    labels: Array | None  # (n,) int32: the nearest centre of each row; None in a sum of leaves
+    labels: Array | None  # (n,) int32: the nearest centre of each row; None in a sum of leaves, and of mixtures
     total: float  # their weighted cost
-    sums: Array | None  # (k, 4 + d): what `assign` adds up by cluster; None after the last pass
+    sums: Array | None  # (k, q): what `assign` or `mixture` adds up by cluster; None after the last pass of `assign`
 
     def __add__(self, other: Self) -> Self:
         """The result for the rows of both."""

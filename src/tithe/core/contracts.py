@@ -218,7 +218,6 @@ class Construction(Storable, ABC, Generic[ObjectiveT]):
     requires: ClassVar[tuple[type[Objective] | tuple[type[Objective], ...], ...]] = ()
     needs_pilot: ClassVar[bool] = False  # whether `reduce` needs a pilot
     needs_survey: ClassVar[bool] = False  # whether `reduce` needs the survey of the whole block at a pilot
-    n_passes: ClassVar[int] = 1  # times `reduce` reads all rows
     unbiased: ClassVar[bool] = True  # else the weights add up exactly, and rows stand for those near them
 
     def prepare(self, block: Block, objective: ObjectiveT, *, rng: Rng) -> Self:

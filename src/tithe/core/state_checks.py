@@ -21,7 +21,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from types import UnionType
-from typing import Annotated, Any, Literal, Self, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 from scipy import sparse
@@ -45,7 +45,7 @@ def expect(holds: Any, fault: str) -> None:
 class Check(ABC):
     """One kind of value. ``Check.check`` refuses any other."""
 
-    is_optional = False  # whether an object may lack the value
+    is_optional: ClassVar[bool] = False  # whether an object may lack the value
 
     @abstractmethod
     def check(self, name: str, value: Any, sizes: Sizes) -> None:
@@ -109,27 +109,26 @@ class Anything(Check):
         return None
 
 
+@dataclass(frozen=True)
 class Optional(Check):
     """None, or a value that passes another check."""
 
-    def __init__(self, check: Check) -> None:
-        self._check = check
+    inner: Check
 
     def check(self, name: str, value: Any, sizes: Sizes) -> None:
         if value is not None:
-            self._check.check(name, value, sizes)
+            self.inner.check(name, value, sizes)
 
 
+@dataclass(frozen=True)
 class Sometimes(Check):
     """A value that not every object has."""
 
-    is_optional = True
-
-    def __init__(self, check: Check) -> None:
-        self._check = check
+    inner: Check
+    is_optional: ClassVar[bool] = True
 
     def check(self, name: str, value: Any, sizes: Sizes) -> None:
-        self._check.check(name, value, sizes)
+        self.inner.check(name, value, sizes)
 
 
 class Instance(Check):
@@ -142,19 +141,21 @@ class Instance(Check):
         expect(isinstance(value, self._types), f"{name} is a {type(value).__name__}")
 
 
+@dataclass(frozen=True)
 class Each(Check):
     """A list or tuple with one check for all items."""
 
-    def __init__(self, check: Check, *, least: int = 0, length: Size | None = None) -> None:
-        self._check, self._least, self._length = check, least, length
+    inner: Check
+    least: int = 0
+    length: Size | None = None
 
     def check(self, name: str, value: Any, sizes: Sizes) -> None:
-        fits = isinstance(value, (list, tuple)) and len(value) >= self._least
+        fits = isinstance(value, (list, tuple)) and len(value) >= self.least
         expect(fits, f"{name} is {_short_repr(value)}, not a list")
-        if self._length is not None:
-            check_size(name, self._length, len(value), sizes)
+        if self.length is not None:
+            check_size(name, self.length, len(value), sizes)
         for i, item in enumerate(value):
-            self._check.check(f"{name}[{i}]", item, sizes)
+            self.inner.check(f"{name}[{i}]", item, sizes)
 
 
 class Parts(Check):
@@ -233,14 +234,14 @@ class Integers(_Values):
         expect(inside, f"{name} holds numbers out of range: {self._least} to {below - 1} are possible")
 
 
+@dataclass(frozen=True)
 class AnyFloats(Check):
     """An array of finite floats of one to ``most`` dimensions, in any layout."""
 
-    def __init__(self, most: int = 3) -> None:
-        self._most = most
+    most: int = 3
 
     def check(self, name: str, value: Any, sizes: Sizes) -> None:
-        expect(isinstance(value, np.ndarray) and 1 <= value.ndim <= self._most, f"{name} has no such shape")
+        expect(isinstance(value, np.ndarray) and 1 <= value.ndim <= self.most, f"{name} has no such shape")
         Floats(*value.shape, contiguous=False).check(name, value, sizes)
 
 
@@ -269,19 +270,20 @@ class Notes(Check):
         expect(plain, f"{name} is no mapping of names to texts and numbers")
 
 
+@dataclass(frozen=True)
 class Labels(Check):
     """Labels of classes or names of columns: a flat array of texts or numbers."""
 
-    def __init__(self, length: Size, *, distinct: bool = False) -> None:
-        self._length, self._distinct = length, distinct
+    length: Size
+    distinct: bool = False
 
     def check(self, name: str, value: Any, sizes: Sizes) -> None:
         expect(isinstance(value, np.ndarray) and value.ndim == 1, f"{name} is {_short_repr(value)}, not a flat array")
         expect(value.dtype.kind in "biufOUS" and value.dtype.isnative, f"{name} holds {value.dtype}")
-        check_size(name, self._length, len(value), sizes)
+        check_size(name, self.length, len(value), sizes)
         items = value.tolist()
         expect(all(isinstance(item, (str, int, float, bool, bytes)) for item in items), f"{name} holds no labels")
-        expect(not self._distinct or len(set(items)) == len(items), f"{name} holds a label twice")
+        expect(not self.distinct or len(set(items)) == len(items), f"{name} holds a label twice")
 
 
 def check_of(kind: Any) -> Check:

@@ -48,7 +48,6 @@ class Clustered(Construction[LogisticObjective]):
     repair: str = "means"
     prepared: Prepared | None = field(default=None, repr=False, compare=False)
 
-    n_passes: ClassVar[int] = 2  # clusters and distances
     requires: ClassVar[tuple[type[Objective], ...]] = (LogisticObjective,)
     _constraints: ClassVar[dict[str, Constraint]] = {
         "n_clusters": WholeNumber(least=1),

@@ -117,7 +117,6 @@ class Uniform(Construction[Objective]):
     """
 
     name: ClassVar[str] = "uniform"
-    n_passes: ClassVar[int] = 0
 
     def reduce(
         self, block: Block, objective: Objective, size: int, *, pilot: Array | None, survey: Survey | None, rng: Rng
@@ -362,7 +361,6 @@ class Influence(Leverage[InfluenceObjective]):
     name: ClassVar[str] = "influence"
     requires: ClassVar[tuple[type[Objective], ...]] = (InfluenceObjective,)
     needs_pilot: ClassVar[bool] = True
-    n_passes: ClassVar[int] = 2  # leverages and losses
 
     def reduce(
         self,

@@ -358,7 +358,7 @@ def _move_rows_in_order(chosen, reach, farthest, head, next_row, best, nearest, 
 def _move_rows(gaps, reach, farthest, head, next_row, best, nearest, apart, number):
     """Move rows to the new centre where it is closer; ``apart`` are the distances of the candidates, in order.
 
-    Rows of a centre c are the list head[c], after[head[c]], ...; the farthest is far[c], reach[c] away (squared).
+    Rows of a centre c are the list head[c], next_row[head[c]], ...; farthest[c] is reach[c] away (squared).
     """
     at = 0
     for c in range(gaps.shape[0]):

@@ -102,17 +102,20 @@ def _differ(first: Part, part: Part, what: str, ours: Any, theirs: Any) -> Value
 
 
 def _check_rows(first: Part, part: Part) -> None:
-    ours, theirs = first.coreset, part.coreset
-    if ours.n_features != theirs.n_features:
-        raise _differ(first, part, "numbers of columns", ours.n_features, theirs.n_features)
-    if sparse.issparse(ours.X) != sparse.issparse(theirs.X):
-        words = ["sparse" if sparse.issparse(c.X) else "dense" for c in (ours, theirs)]
-        raise _differ(first, part, "kinds of rows", f"{words[0]} rows", f"{words[1]} rows")
-    kinds = ["no y" if c.y is None else "numbers" if c.y.dtype.kind in "biuf" else "text" for c in (ours, theirs)]
-    if kinds[0] != kinds[1]:
-        raise _differ(first, part, "kinds of y", *kinds)
-    if ours.half_life != theirs.half_life:
-        raise _differ(first, part, "half-lives", ours.half_life, theirs.half_life)
+    for (what, ours), theirs in zip(_aspects(first.coreset).items(), _aspects(part.coreset).values(), strict=True):
+        if ours != theirs:
+            raise _differ(first, part, what, ours, theirs)
+
+
+def _aspects(coreset: Coreset) -> dict[str, Any]:
+    """What must be the same of all coresets, whatever they were built for."""
+    y = coreset.y
+    return {
+        "numbers of columns": coreset.n_features,
+        "kinds of rows": "sparse rows" if sparse.issparse(coreset.X) else "dense rows",
+        "kinds of y": "no y" if y is None else "numbers" if y.dtype.kind in "biuf" else "text",
+        "half-lives": coreset.half_life,
+    }
 
 
 def _check_objectives(first: Part, part: Part) -> None:

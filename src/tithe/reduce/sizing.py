@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from bisect import bisect_left
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from itertools import starmap
+from typing import Any
 
 import numpy as np
 
@@ -102,20 +103,16 @@ def propose_size(
     check_contracts(goal, (SampledObjective,), needed_by="propose_size")
     refuse_signed(goal, needed_by="propose_size")
     seed = as_seed(random_state)
-    kind: type[_Trial] = _FitTrial if promise == "fit" else _CostTrial
-    n_rows: int | None
-    if isinstance(X, Source):
-        block, n_rows = X.sample(_SAMPLE_ROWS, rng=rng_for(seed, "propose")), X.n_rows
-        within = eps / _MERGE_FACTOR ** (2 * kind.slope)
-    else:
-        block = as_block(X, y, sample_weight)
-        n_rows, within = len(block), eps
+    is_source = isinstance(X, Source)
+    block = X.sample(_SAMPLE_ROWS, rng=rng_for(seed, "propose")) if is_source else as_block(X, y, sample_weight)
+    n_rows: int | None = X.n_rows if is_source else len(block)
     goal = goal.for_rows(block)
     assert isinstance(goal, SampledObjective)
     if len(block) < _MIN_ROWS_TO_MEASURE:
         return (len(block) if n_rows is None else n_rows), 0.0
     pilot = goal.pilot(block, rng=rng_for(seed, "rough"))
-    trial = kind.of(block, goal, pilot, seed)
+    trial = _trial_of_fits(block, goal, seed) if promise == "fit" else _trial_of_costs(block, goal, pilot, seed)
+    within = eps / _MERGE_FACTOR ** (2 * trial.slope) if is_source else eps
     largest = len(block) // 4  # of a size to measure: a coreset of all rows tells nothing
     numbers = pilot.shape[0] * (1 + (pilot.shape[1] if pilot.shape[0] == 1 else 1))
     least = min(_MIN_ROWS_PER_NUMBER * numbers, largest)
@@ -157,90 +154,62 @@ def _smallest_size(trial: _Trial, sizes: list[int], first: int, within: float, n
 
 
 @dataclass(frozen=True, eq=False)
-class _Trial(ABC):
-    """Rows, and what is needed to measure the error of coresets of them, which falls like m^-``slope``."""
+class _Trial:
+    """Rows, and the ``errors`` of several coresets of them, which fall like m^-``slope``."""
 
     block: Block
     objective: Objective
     seed: int
-
-    slope: ClassVar[float]
-
-    @classmethod
-    @abstractmethod
-    def of(cls, block: Block, objective: Objective, pilot: Array, seed: int) -> _Trial: ...
-
-    @abstractmethod
-    def errors(self, coresets: list[Coreset]) -> list[float]:
-        """The errors of coresets of one size."""
+    errors: Callable[[list[Coreset]], list[float]]
+    slope: float
 
     def limit(self, size: int) -> float:
         """What the error of one more coreset of this size stays below, with a probability of .95."""
-        errors = self.errors([self._drawn(size, i) for i in range(_N_TRIALS)])
+        seeds = [int(rng_for(self.seed, "propose", i).integers(2**62)) for i in range(_N_TRIALS)]
+        plans = [Plan.of(self.objective, "auto", size, calibrate=True, seed=seed) for seed in seeds]
+        errors = self.errors([reduce_rows(DataPass(self.block), plan) for plan in plans])
         logs = np.log(np.clip(errors, 1e-12, _LARGEST_ERROR))
         return float(np.exp(logs.mean() + _STUDENT_QUANTILE * math.sqrt(1.0 + 1.0 / _N_TRIALS) * logs.std(ddof=1)))
 
-    def _drawn(self, size: int, number: int) -> Coreset:
-        seed = int(rng_for(self.seed, "propose", number).integers(2**62))
-        return reduce_rows(DataPass(self.block), Plan.of(self.objective, "auto", size, calibrate=True, seed=seed))
 
-
-@dataclass(frozen=True, eq=False)
-class _CostTrial(_Trial):
+def _trial_of_costs(block: Block, objective: Objective, pilot: Array, seed: int) -> _Trial:
     """The error is the largest distortion of queries, whose costs on all rows are known, and of the solutions."""
+    queries = [*random_queries(block, objective, n_bases=4, seed=seed), pilot]
+    queries += objective.hard_params(block, rng=rng_for(seed, "hard"))
+    costs, stronger = total_costs(block, objective, queries), objective.strengthened(_OTHER_STRENGTH)
 
-    queries: list[Any]
-    costs: Array
-
-    slope = 0.5
-
-    @classmethod
-    def of(cls, block: Block, objective: Objective, pilot: Array, seed: int) -> _CostTrial:
-        queries = [*random_queries(block, objective, n_bases=4, seed=seed), pilot]
-        queries += objective.hard_params(block, rng=rng_for(seed, "hard"))
-        return cls(block, objective, seed, queries, total_costs(block, objective, queries))
-
-    def errors(self, coresets: list[Coreset]) -> list[float]:
-        return [self._error(coreset, rng_for(self.seed, "own", i)) for i, coreset in enumerate(coresets)]
-
-    def _error(self, coreset: Coreset, rng: np.random.Generator) -> float:
-        solutions = [self.objective.solve(coreset, rng=rng)]
-        stronger = self.objective.strengthened(_OTHER_STRENGTH)
-        if stronger is not None:
-            solutions.append(stronger.solve(coreset, rng=rng))
-        full = [*self.costs, *total_costs(self.block, self.objective, solutions)]
-        small = total_costs(coreset, self.objective, [*self.queries, *solutions])
+    def error(number: int, coreset: Coreset) -> float:
+        rng = rng_for(seed, "own", number)
+        solutions = [goal.solve(coreset, rng=rng) for goal in (objective, stronger) if goal is not None]
+        full = [*costs, *total_costs(block, objective, solutions)]
+        small = total_costs(coreset, objective, [*queries, *solutions])
         return max(ratio_error(a, b) for a, b in zip(small, full, strict=True))
 
+    return _Trial(block, objective, seed, lambda coresets: list(starmap(error, enumerate(coresets))), 0.5)
 
-@dataclass(frozen=True, eq=False)
-class _FitTrial(_Trial):
-    """The error is the excess cost of a solution over one on all rows, the worst of which costs ``best``.
+
+def _trial_of_fits(block: Block, objective: Objective, seed: int) -> _Trial:
+    """The error is the excess cost of a solution over the worst of some on all rows.
 
     A search from the solution, on all rows, finds the minimum nearby. Where there are many, the typical one of these
-    must not be worse than ``best``; if it is, that is part of the error.
+    must not be worse than the worst on all rows; if it is, that is part of the error.
     """
+    convex = isinstance(objective, InfluenceObjective)
+    fits = [objective.solve(block, rng=rng_for(seed, "full", i)) for i in range(1 if convex else _N_SEARCHES)]
+    best = float(max(total_costs(block, objective, fits)))
 
-    best: float
-
-    slope = 1.0
-
-    @classmethod
-    def of(cls, block: Block, objective: Objective, pilot: Array, seed: int) -> _FitTrial:
-        n_searches = 1 if isinstance(objective, InfluenceObjective) else _N_SEARCHES
-        solutions = [objective.solve(block, rng=rng_for(seed, "full", i)) for i in range(n_searches)]
-        return cls(block, objective, seed, float(max(total_costs(block, objective, solutions))))
-
-    def errors(self, coresets: list[Coreset]) -> list[float]:
-        goal, rngs = self.objective, [rng_for(self.seed, "own", i) for i in range(len(coresets))]
-        solutions = [goal.solve(coreset, rng=rng) for coreset, rng in zip(coresets, rngs, strict=True)]
-        costs = total_costs(self.block, goal, solutions)
-        if isinstance(goal, InfluenceObjective):
-            return [ratio_error(cost, self.best) for cost in costs]
-        minima = [goal.solve(self.block, rng=rng, init=s) for s, rng in zip(solutions, rngs, strict=True)]
-        least = total_costs(self.block, goal, minima)
-        worse = max(0.0, float(np.median(least)) - self.best)
+    def errors(coresets: list[Coreset]) -> list[float]:
+        rngs = [rng_for(seed, "own", i) for i in range(len(coresets))]
+        solutions = [objective.solve(coreset, rng=rng) for coreset, rng in zip(coresets, rngs, strict=True)]
+        costs = total_costs(block, objective, solutions)
+        if convex:
+            return [ratio_error(cost, best) for cost in costs]
+        minima = [objective.solve(block, rng=rng, init=s) for s, rng in zip(solutions, rngs, strict=True)]
+        least = total_costs(block, objective, minima)
+        worse = max(0.0, float(np.median(least)) - best)
         return [ratio_error(cost + worse, nearby) for cost, nearby in zip(costs, least, strict=True)]
+
+    return _Trial(block, objective, seed, errors, 1.0)
 
 
 def extrapolate_size(measured: float, pilot_size: int, eps: float, *, slope: float = 0.5) -> int:

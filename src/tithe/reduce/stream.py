@@ -289,9 +289,7 @@ def delete_rows(state: StreamState, ids: Array, store: LeafStore | None) -> tupl
     if state.pilot_leaf in in_leaves:
         state = _rebuild_all(state, store, pilot=True)
     elif in_leaves:
-        nodes = [_rebuilt_node(state, store, slot.key, set(in_leaves)) for slot in state.tree.slots]
-        tree = replace(state.tree, slots=tuple(node for node in nodes if node is not None))
-        state = replace(state, tree=tree)
+        state = _rebuilt(state, store, set(in_leaves))
     return replace(state, times_forgotten=store.forgotten()[0]), n_deleted + sum(in_leaves.values())
 
 
@@ -328,6 +326,12 @@ def _kept_leaf(state: StreamState, store: LeafStore, number: int) -> Block | Non
     return leaf
 
 
+def _rebuilt(state: StreamState, store: LeafStore, changed: set[int]) -> StreamState:
+    """The state with every node reduced again that has one of the changed leaves, or is not in the store."""
+    nodes = [_rebuilt_node(state, store, slot.key, changed) for slot in state.tree.slots]
+    return replace(state, tree=replace(state.tree, slots=tuple(node for node in nodes if node is not None)))
+
+
 def _rebuilt_node(state: StreamState, store: LeafStore, key: tuple[int, int], changed: set[int]) -> Coreset | None:
     """A node, reduced again from the nodes below it if one of its leaves changed; None if no rows are left."""
     assert state.reducer is not None
@@ -355,26 +359,15 @@ def _rebuilt_node(state: StreamState, store: LeafStore, key: tuple[int, int], ch
 
 def _rebuild_all(state: StreamState, store: LeafStore, *, pilot: bool) -> StreamState:
     """The state with all nodes reduced again from the leaves in the store; with ``pilot``, at a new pilot."""
-    n_leaves, oldest = state.tree.n_leaves, state.oldest_leaf
-    state = replace(state, tree=Tree())
-    if pilot:
-        state = replace(state, reducer=None, pilot_leaf=None)
     store.drop_nodes()
-    for number in store.leaves():
-        if number >= n_leaves:
-            break
-        block = _kept_leaf(state, store, number)
-        assert block is not None
-        if number >= oldest:
-            state = state.reduce_leaf(number, block, store)
-        elif state.reducer is None:  # this leaf is kept for the pilot alone
-            state = replace(state, reducer=state.plan.start(block), pilot_leaf=number)
+    if pilot:
+        number = next((number for number in store.leaves() if number < state.tree.n_leaves), None)
+        block = None if number is None else _kept_leaf(state, store, number)
+        reducer = None if block is None else state.plan.start(block)
+        state = replace(state, reducer=reducer, pilot_leaf=number)
     if state.reducer is None:
-        return replace(state, tree=Tree(n_leaves=n_leaves))
-    if state.tree.n_leaves == n_leaves:
-        return state
-    merge = merging(state.reducer, store)
-    return replace(state, tree=state.tree.push(n_leaves - 1, None, merge, top=state.top_level))
+        return replace(state, tree=Tree(n_leaves=state.tree.n_leaves))
+    return _rebuilt(state, store, set())
 
 
 class Folders:
