@@ -424,7 +424,7 @@ def test_there_are_at_most_eighteen_parameters_and_they_are_scikit_learns() -> N
 
 
 def test_rows_that_cannot_be_fitted_are_refused() -> None:
-    with pytest.raises(ValueError, match="NaN"):
+    with pytest.raises(ValueError, match="Input X contains NaN"):
         CoresetGaussianMixture(2).fit(np.array([[np.nan], [1.0], [2.0]]))
     with pytest.raises(ValueError, match="n_components"):
         CoresetGaussianMixture(3).fit(np.zeros((2, 1)))

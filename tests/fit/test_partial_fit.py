@@ -198,7 +198,7 @@ def test_what_is_refused_changes_nothing(rows) -> None:
         model.partial_fit(X, y, classes=["no", "yes"])
     with pytest.raises(ValueError, match="not among the 3 classes"):
         model.partial_fit(X, np.full(500, "never"))
-    with pytest.raises(ValueError, match="NaN"):
+    with pytest.raises(ValueError, match="Input X contains NaN"):
         model.partial_fit(np.full((500, 4), np.nan), y)
     np.testing.assert_array_equal(model.coef_, known)
     assert model.stream_.n_rows == 500

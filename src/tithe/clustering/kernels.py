@@ -393,37 +393,12 @@ def dz_seeds(
     return np.array(seeds)
 
 
-@njit(cache=True, nogil=True)
-def _ring_codes(cost, labels, factor, power, last_layer, codes, first, last, rows):
-    for i in range(first * rows, min(cost.shape[0], last * rows)):
-        scaled = cost[i] * factor
-        layer = 0
-        if scaled > 1.0:
-            layer = min(last_layer, max(0, int(np.ceil(np.log2(scaled) / power - 1e-12))))
-        codes[i] = (labels[i] if labels.size > 0 else 0) * (last_layer + 1) + layer
-
-
 def ring_codes(cost: Array, labels: Array | None, *, factor: float, power: int, last_layer: int) -> Array:
     """``label * (last_layer + 1) + layer`` of every row, with layer = ceil(log2(factor * cost) / power): (n,) int32."""
-    n = len(cost)
-    codes = np.empty(n, np.int32)
-    clusters = np.empty(0, np.int32) if labels is None else labels
-    rows = part_rows(n, 8)
-    over_parts(
-        lambda a, b: _ring_codes(cost, clusters, factor, power, last_layer, codes, a, b, rows),
-        -(-n // rows),
-        serial=n < 50_000,
-    )
-    return codes
-
-
-@njit(cache=True, nogil=True)
-def _masses(codes, weight, counts, masses):
-    for i in range(codes.shape[0]):
-        u = weight[i] if weight.size > 0 else 1.0
-        if u > 0.0:
-            counts[codes[i]] += 1
-            masses[codes[i]] += u
+    with np.errstate(divide="ignore"):
+        layers = np.ceil(np.log2(factor * cost) / power - 1e-12)
+    codes = np.clip(layers, 0.0, last_layer).astype(np.int32)
+    return codes if labels is None else labels * np.int32(last_layer + 1) + codes
 
 
 @njit(cache=True, nogil=True)
@@ -449,9 +424,8 @@ def _pick(codes, weight, keep_all, targets, draws, kept_rows):
 
 def group_masses(codes: Array, n_groups: int, weight: Array | None) -> tuple[Array, Array]:
     """Rows of positive weight and weight of each group."""
-    counts, masses = np.zeros(n_groups, np.int64), np.zeros(n_groups)
-    _masses(codes, np.empty(0) if weight is None else weight, counts, masses)
-    return counts, masses
+    counts = np.bincount(codes if weight is None else codes[weight > 0.0], minlength=n_groups)
+    return counts, counts.astype(np.float64) if weight is None else np.bincount(codes, weight, n_groups)
 
 
 def draw_in_groups(

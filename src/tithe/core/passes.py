@@ -72,20 +72,11 @@ class MergeTree(Generic[N]):
 
     Several trees of consecutive leaves, joined, are the tree of all these leaves: two nodes merge in the first tree
     that has both.
-
-    Parameters
-    ----------
-    slots : tuple of nodes
-        Nodes that wait for their siblings, from left to right.
-    n_leaves : int
-        The number of the next leaf.
-    first : int
-        The number of the first leaf of the tree; 0 but for a tree of some leaves in between.
     """
 
-    slots: tuple[N, ...] = ()
-    n_leaves: int = 0
-    first: int = 0
+    slots: tuple[N, ...] = ()  # nodes that wait for their siblings, from left to right
+    n_leaves: int = 0  # the number of the next leaf
+    first: int = 0  # the number of the first leaf; not 0 for a tree of some leaves in between
 
     @property
     def n_seen(self) -> int:

@@ -41,11 +41,20 @@ class ProgressBar:
 
     def __enter__(self) -> Self:
         from rich.console import Console
+        from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
+        from rich.progress import Progress as RichProgress
 
         self._last_line = time.monotonic()
         console = Console(stderr=True)
         if console.is_terminal:
-            self._bar = _bar(console)
+            columns = (
+                SpinnerColumn(),
+                TextColumn("{task.description:<12}"),
+                BarColumn(bar_width=24),
+                TextColumn("{task.fields[text]}"),
+                TimeElapsedColumn(),
+            )
+            self._bar = RichProgress(*columns, console=console, transient=True)
             self._bar.start()
             self._task = self._bar.add_task("sampling", total=None, text="")
         return self
@@ -84,19 +93,6 @@ class ProgressBar:
         if speed > 0 and self._n_rows is not None:
             parts.append(f"{seconds_text(max(0, self._n_rows - done) / speed)} left")
         return ", ".join(parts)
-
-
-def _bar(console: Any) -> Any:
-    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
-    columns = (
-        SpinnerColumn(),
-        TextColumn("{task.description:<12}"),
-        BarColumn(bar_width=24),
-        TextColumn("{task.fields[text]}"),
-        TimeElapsedColumn(),
-    )
-    return Progress(*columns, console=console, transient=True)
 
 
 def memory() -> int:

@@ -207,22 +207,21 @@ def _as_block(rows: Any) -> Block:
     return Block(X=X, y=block.y, sample_weight=block.sample_weight, indices=block.indices)
 
 
-def _error(full: Block, coreset: Block, objective: Objective, query: Any) -> float:
-    return ratio_error(
-        float(objective.cost(coreset, query) @ coreset.weights()), float(objective.cost(full, query) @ full.weights())
-    )
-
-
 def _climb(full: Block, coreset: Block, objective: Objective, query: Array, budget: int, seed: int) -> Array:
     """The worst query on a random walk that takes only steps to a larger error."""
+
+    def error_of(candidate: Array) -> float:
+        small, large = (float(objective.cost(rows, candidate) @ rows.weights()) for rows in (coreset, full))
+        return ratio_error(small, large)
+
     rng = rng_for(seed, "climb")
     spread = np.sqrt(np.mean(query.var(axis=0))) or 1.0
-    worst, height = query, _error(full, coreset, objective, query)
+    worst, height = query, error_of(query)
     for _ in range(budget):
         step = rng.choice(_JITTERS) * spread
         candidate = worst.copy()
         candidate[rng.integers(len(query))] += step * rng.standard_normal(query.shape[1])
-        error = _error(full, coreset, objective, candidate)
+        error = error_of(candidate)
         if error > height:
             worst, height = candidate, error
     return worst

@@ -79,31 +79,17 @@ def resolve_pair(objective: Any, construction: Any, *, calibrate: bool) -> tuple
 
 @dataclass(frozen=True, kw_only=True)
 class Plan(Storable):
-    """The options of a reduction, fixed before a row is read: those of `build_coreset` that change the result.
-
-    Parameters
-    ----------
-    objective, construction : Objective, Construction
-        `of` checks that they work together.
-    size : int
-        The largest number of rows to keep.
-    calibrate : bool
-    seed : int
-    half_life : float or None
-        Rows after which a weight has halved; None: weights stay.
-    auto : bool
-        Whether the construction is the default of the objective.
-    node_size : int or None
-        The largest number of rows of a node of the tree, if it is more than ``size``: see `Reducer.finish`.
-    """
+    """The options of a reduction, fixed before a row is read: those of `build_coreset` that change the result."""
 
     objective: Objective
     construction: Construction[Any]
-    size: Annotated[int, Integer(least=1)]
+    size: Annotated[int, Integer(least=1)]  # the largest number of rows to keep
     calibrate: bool
     seed: Annotated[int, Integer(most=2**64)]
+    # rows after which a weight has halved; None: weights stay
     half_life: Annotated[float | None, Optional(Number(least=_TINY))] = None
-    auto: bool = False
+    auto: bool = False  # whether the construction is the default of the objective
+    # the largest number of rows of a node of the tree, if it is more than ``size``: see `Reducer.finish`
     node_size: Annotated[int | None, Optional(Integer(least=1))] = None
 
     def check_relations(self) -> None:
@@ -218,24 +204,14 @@ class Reducer(Storable):
 
     With a half-life h a row weighs u 2^(-(t - i)/h), i its row id and t the id of the last row
     the coreset stands for: weights, totals and the weight seen alike.
-
-    Parameters
-    ----------
-    plan : Plan
-    objective, construction : Objective, Construction
-        Those of the plan, with classes and after `prepare`.
-    totals : bool
-        Whether totals are taken from leaves; False if they are taken in a second pass.
-    pilot : array or None
-    rows_per_coefficient : float or None
-        Set if there are so few that the draw was compared with a uniform one.
     """
 
     plan: Plan
-    objective: Objective
-    construction: Construction[Any]
-    totals: bool
+    objective: Objective  # that of the plan, with classes
+    construction: Construction[Any]  # that of the plan, after `prepare`
+    totals: bool  # whether totals are taken from leaves; False if they are taken in a second pass
     pilot: Array | None
+    # set if there are so few that the draw was compared with a uniform one
     rows_per_coefficient: Annotated[float | None, Optional(Number(least=0.0))] = None
 
     def check_relations(self) -> None:

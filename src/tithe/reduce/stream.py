@@ -30,39 +30,19 @@ _ABSORBED_LEVEL, _LAST_LEVEL = 62, 63  # above all levels of a tree: they seed t
 
 @dataclass(frozen=True, kw_only=True)
 class StreamState(Storable):
-    """The state of a stream. A push returns a new state; the old one does not change.
-
-    Parameters
-    ----------
-    plan : Plan
-    rows : LeafBuffer
-        The rows of the leaf that is not full yet.
-    window : int or None
-        The least number of rows that the coreset represents; None: all rows.
-    tree : Tree
-        The coresets of all full leaves.
-    reducer : Reducer or None
-        Set when the first leaf is full.
-    pilot_leaf : int or None
-        The leaf that the pilot was taken from.
-    absorbed : Coreset or None
-        The rows that came from other streams.
-    absorbed_rows : tuple of (int, int)
-        For each of these streams, the range of its row ids; the end is not included.
-    n_pushes, times_forgotten : int
-        The number of pushes, and of deletions that this state includes.
-    """
+    """The state of a stream. A push returns a new state; the old one does not change."""
 
     plan: Plan
-    rows: LeafBuffer
+    rows: LeafBuffer  # of the leaf that is not full yet
+    # the least number of rows that the coreset represents; None: all rows
     window: Annotated[int | None, Optional(Integer(least=1))] = None
-    tree: Tree = field(default_factory=Tree)
-    reducer: Reducer | None = None
-    pilot_leaf: int | None = None
-    absorbed: Coreset | None = None
-    absorbed_rows: tuple[tuple[int, int], ...] = ()
+    tree: Tree = field(default_factory=Tree)  # the coresets of all full leaves
+    reducer: Reducer | None = None  # set when the first leaf is full
+    pilot_leaf: int | None = None  # the leaf that the pilot was taken from
+    absorbed: Coreset | None = None  # the rows that came from other streams
+    absorbed_rows: tuple[tuple[int, int], ...] = ()  # the row ids of each of these streams, without the end
     n_pushes: int = 0
-    times_forgotten: int = 0
+    times_forgotten: int = 0  # deletions that this state includes
 
     @property
     def oldest_leaf(self) -> int:
