@@ -24,6 +24,7 @@ from tithe.core.progress import Checkpoint
 from tithe.core.seeding import as_seed, rng_for
 from tithe.core.state_checks import Floats, Optional, Sometimes, expect
 from tithe.dictionary.objective import REFERENCE, REFERENCE_OPTIONS, DictionaryObjective, Reference, ReferenceKind
+from tithe.dictionary.pursuit_kernels import Codes
 from tithe.dictionary.solver import (
     REFINING,
     VARIANTS,
@@ -83,18 +84,9 @@ OPTIONS = (
 )
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class RowCoder:
-    """Codes rows: takes out their means, and finds a sparse combination of atoms for what is left.
-
-    Parameters
-    ----------
-    atoms : array (k, d)
-    coding : Coding
-        How codes are found.
-    centering : Centering
-        Which means are taken out.
-    """
+    """Codes rows: takes out their means, and finds a sparse combination of the atoms (k, d) for what is left."""
 
     atoms: Array
     coding: Coding
@@ -105,38 +97,17 @@ class RowCoder:
         rows: Array = self.centering(check_magnitude(block, self.atoms.dtype)).X
         return rows.astype(self.atoms.dtype, copy=False)
 
-    def codes(self, block: Block) -> sparse.csr_matrix:
-        """The codes (n, k)."""
+    def chunks(self, block: Block, *, with_residual: bool = False) -> Iterator[Codes]:
+        """The codes of the rows, as `Coding` returns them."""
         rows = self.centered(block)
-        counts, columns, entries = [np.zeros(1, np.int64)], [], []
-        for _, chosen, values, _ in self._chunks(rows):
-            used = chosen >= 0
-            counts.append(used.sum(axis=1))
-            columns.append(chosen[used])
-            entries.append(values[used])
-        parts = (np.concatenate(entries), np.concatenate(columns), np.cumsum(np.concatenate(counts)))
-        codes = sparse.csr_matrix(parts, shape=(len(rows), len(self.atoms)))
-        codes.sort_indices()
-        return codes
-
-    def residuals(self, block: Block) -> Array:
-        """The rows minus what their means and codes represent: (n, d)."""
-        residuals: Array = np.empty_like(block.X, dtype=self.atoms.dtype)
-        for at, _, _, residual in self._chunks(self.centered(block), with_residual=True):
-            residuals[at] = residual
-        return residuals
+        for start in range(0, len(rows), _CHUNK_ROWS):
+            yield self.coding(rows[start : start + _CHUNK_ROWS], self.atoms, with_residual=with_residual)
 
     def error_sums(self, block: Block, scale: float) -> Array:
         """Sums of u, u e, u^2, u^2 e and u^2 e^2 for weights u and squared errors e of an entry, in units of scale."""
         u = block.weights()
         e = self.coding(self.centered(block), self.atoms)[2] / block.n_features / scale
         return np.array([np.add.reduce(v) for v in (u, u * e, u * u, u * u * e, u * u * e * e)])
-
-    def _chunks(self, rows: Array, *, with_residual: bool = False) -> Iterator[tuple[slice, Array, Array, Any]]:
-        for start in range(0, len(rows), _CHUNK_ROWS):
-            at = slice(start, min(len(rows), start + _CHUNK_ROWS))
-            chosen, values, _, residual = self.coding(rows[at], self.atoms, with_residual=with_residual)
-            yield at, chosen, values, residual
 
 
 @dataclass(frozen=True, eq=False)
@@ -177,7 +148,6 @@ def sampled(rows: Any, size: int, rng: np.random.Generator) -> Block:
 
 
 def check_dense(X: Any) -> Any:
-    """Refuse a sparse matrix."""
     if sparse.issparse(X):
         raise TypeError("Sparse data was passed, and signals are dense: convert it with X.toarray() if it fits.")
     return X
@@ -453,7 +423,6 @@ class KSVD(CoresetLearner, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
         return self._iterate(coreset, start, self.max_iter, rng_for(seed, "solve", *place), VARIANTS[self.variant])
 
     def _n_searches(self) -> int:
-        """`n_init`, or 1 from atoms that are always the same."""
         from_rows = isinstance(self.initial, str) and self.initial == "data"
         if self.n_init > 1 and not from_rows:
             warn_caller(f"initial is not 'data': one search is made from it, not n_init={self.n_init}.", RuntimeWarning)
@@ -554,13 +523,19 @@ class KSVD(CoresetLearner, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
     @lazy_on_collections
     def transform(self, X: Any) -> Array:
         """Codes (n, k) of the rows, dense. If they do not fit into memory, use ``encode``."""
-        codes: Array = self.encode(X).toarray()
-        return codes
+        return np.asarray(self.encode(X).toarray())
 
     def encode(self, X: Any) -> sparse.csr_matrix:
         """Codes (n, k) of the rows as a CSR matrix: those of ``transform`` without the zeros."""
         rows = self._rows_to_code(X)
-        return self._coder().codes(rows)
+        parts = [sparse.csr_matrix((0, len(self.components_)), dtype=self.components_.dtype)]
+        for chosen, values, _, _ in self._coder().chunks(rows):
+            used = chosen >= 0
+            first = np.concatenate([[0], np.count_nonzero(used, axis=1).cumsum()])
+            parts.append(sparse.csr_matrix((values[used], chosen[used], first), (len(used), len(self.components_))))
+        codes = sparse.vstack(parts, format="csr")
+        codes.sort_indices()
+        return codes
 
     def inverse_transform(self, codes: Any) -> Array:
         """The rows (n, d) that codes, dense or CSR, represent.
@@ -577,7 +552,8 @@ class KSVD(CoresetLearner, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
     def reconstruct(self, X: Any) -> Array:
         """The rows as their codes represent them, with their means: (n, d)."""
         rows = self._rows_to_code(X)
-        reconstructed: Array = rows.X - self._coder().residuals(rows)
+        residuals = [codes[3] for codes in self._coder().chunks(rows, with_residual=True)]
+        reconstructed: Array = rows.X - np.concatenate(residuals)
         return reconstructed
 
     def _rows_to_code(self, X: Any) -> Block:
@@ -587,8 +563,7 @@ class KSVD(CoresetLearner, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
         return block
 
     def _coder(self) -> RowCoder:
-        centering = Centering(self.center, self.mean_)
-        return RowCoder(atoms=self.components_, coding=self._coding(), centering=centering)
+        return RowCoder(self.components_, self._coding(), Centering(self.center, self.mean_))
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Minus the mean squared error of an entry of ``X``."""

@@ -148,7 +148,7 @@ def learn_dictionary(
     total = float(len(X)) if weight is None else float(weight.sum())
     positive, n_fixed = coding.positive, coding.n_reference
     atoms = start.copy()
-    best, best_number, lowest, curve, codes, arrays = atoms, 0, np.inf, [], None, None
+    best, best_number, lowest, curve, codes = atoms, 0, np.inf, [], None
     for number in range(max_iter + 1):
         codes = coding(X, atoms, with_residual=True, into=codes)
         chosen, values, error, residual = codes
@@ -158,8 +158,7 @@ def learn_dictionary(
             best, best_number, lowest = atoms.copy(), number, price
         if number == max_iter or curve[-1] == 0.0:
             break
-        starts, *arrays = users_of(chosen, values, len(atoms), into=arrays)
-        users, x = (array[: starts[-1]] for array in arrays)
+        starts, users, x = users_of(chosen, values, len(atoms))
         previous = atoms.copy()
         for _ in range(variant.updates):
             order = n_fixed + rng.permutation(len(atoms) - n_fixed)

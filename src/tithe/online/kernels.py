@@ -34,6 +34,15 @@ def _uniform(dice):
 
 
 @njit(cache=True, nogil=True)
+def _set_dice(dice, seed, row, purpose):
+    """Throw for one purpose after one row of one seed."""
+    dice[0] = np.uint64(seed) + np.uint64(row) * np.uint64(0xD1342543DE82EF95)
+    dice[0] += np.uint64(purpose) * np.uint64(0xA0761D6478BD642F)
+    start = _uniform(dice) * 4503599627370496.0
+    dice[0] ^= np.uint64(start) << np.uint64(12)
+
+
+@njit(cache=True, nogil=True)
 def _normals(dice, out):
     for i in range(0, out.shape[0], 2):
         radius, angle = math.sqrt(-2.0 * math.log(_uniform(dice))), 2.0 * math.pi * _uniform(dice)
@@ -391,9 +400,7 @@ def run_chain(X, first_row, seed, past, centers, state, clock, draws, prior, jum
                 return r
             n_centers[r] = state[K]
             losses[r] = _take_row(X[r], past, centers, state, clock, draws, schedule, decay, law)
-        dice[0] = np.uint64(seed) + np.uint64(first_row + r) * np.uint64(0xD1342543DE82EF95)
-        start = np.uint64(_uniform(dice) * 4503599627370496.0)
-        dice[0] ^= start << np.uint64(12)
+        _set_dice(dice, seed, first_row + r, np.int64(0))
         rate, eta, total, count = law[0], law[1], law[2], 0
         for _ in range(n_steps):
             if _uniform(dice) < _SWAP_SHARE:
@@ -408,15 +415,6 @@ def run_chain(X, first_row, seed, past, centers, state, clock, draws, prior, jum
                 count += _try_move(past, centers, state, draws, prior, rate, total, dice, point, gap)
         accepted[r] = count
     return n_rows
-
-
-@njit(cache=True, nogil=True)
-def _set_dice(dice, seed, row, purpose):
-    """Throw for one purpose after one row of one seed."""
-    dice[0] = np.uint64(seed) + np.uint64(row) * np.uint64(0xD1342543DE82EF95)
-    dice[0] += np.uint64(purpose) * np.uint64(0xA0761D6478BD642F)
-    start = _uniform(dice) * 4503599627370496.0
-    dice[0] ^= np.uint64(start) << np.uint64(12)
 
 
 @njit(cache=True, nogil=True)
@@ -569,8 +567,7 @@ def log_proposal(centers, anchors, k, tau, log_constant, symmetric):
 def _all_inside(centers, k, ball):
     inside = True
     for c in range(k):
-        if _square(centers[c]) > ball * ball:
-            inside = False
+        inside &= _square(centers[c]) <= ball * ball
     return inside
 
 
@@ -585,10 +582,9 @@ def swap_chain(row, seed, past, centers, state, means, stamps, tau, log_constant
     number of centres.
     """
     rows, columns, _ = past
-    weight, predicted, curb = columns[0], columns[1], columns[2]
-    n = state[N]
+    weight, losses, n = columns[WEIGHT], columns[NEAR], state[N]
     dice, trial = np.empty(1, np.uint64), np.empty_like(centers)
-    losses, trial_losses, gap = np.empty(n), np.empty(n), np.empty(n)
+    trial_losses, gap = np.empty(n), np.empty(n)
     _set_dice(dice, seed, row, np.int64(0))
     k = state[K]
     _means_of(rows, weight, n, k, row, seed, means, stamps, gap)
@@ -613,15 +609,10 @@ def swap_chain(row, seed, past, centers, state, means, stamps, tau, log_constant
         _losses(rows, n, trial, new_k, trial_losses)
         change = 0.0
         for i in range(n):
-            step = (trial_losses[i] - losses[i]) * (
-                1.0 + 0.5 * curb[i] * (trial_losses[i] + losses[i] - 2.0 * predicted[i])
-            )
-            change += weight[i] * step
+            change += _gain(columns, i, trial_losses[i])
         log_forward = log_proposal(trial, means[new_k], new_k, tau, log_constant, symmetric)
-        if (
-            log_uniform
-            >= -rate * change + (prior[LOG_BALL] - eta) * (new_k - k) + log_backward - log_forward + jump_ratios[k, way]
-        ):
+        ratio = (prior[LOG_BALL] - eta) * (new_k - k) + log_backward - log_forward + jump_ratios[k, way]
+        if log_uniform >= -rate * change + ratio:
             continue
         for c in range(new_k):
             _copy(trial[c], centers, c)

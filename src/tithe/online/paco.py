@@ -490,7 +490,11 @@ class PACO(ClusterMixin, Described, BaseEstimator):
         if not isinstance(self._chain, Chain):
             return self
         slim = copy.copy(self)
-        slim._chain = FinishedChain.of(self._chain)
+        chain = self._chain
+        slim._chain = FinishedChain(
+            centers=chain.current, history=chain.history, restarts=chain.restarts, n_rows=chain.n_rows,
+            radius=float(chain.radius),
+        )  # fmt: skip
         return slim
 
     def check_relations(self) -> None:
@@ -518,10 +522,8 @@ class PACO(ClusterMixin, Described, BaseEstimator):
     def _options(self) -> dict[str, Any]:
         """The parameters, checked, and filled in where the preset decides."""
         check_params(self, self._constraints)
-        preset = PRESETS[self.preset]
         options = {name: value for name, value in self.get_params(deep=False).items() if name != "random_state"}
-        options["eta"] = preset.eta if self.eta is None else self.eta
-        options["n_samples"] = preset.n_samples if self.n_samples is None else self.n_samples
+        options |= {name: value for name, value in PRESETS[self.preset].items() if options[name] is None}
         if self.summary_size is not None and self.summary_size < 2 * self.max_clusters:
             least = 2 * self.max_clusters
             raise ValueError(f"summary_size={self.summary_size} is less than 2 * max_clusters: take at least {least}.")
