@@ -255,11 +255,10 @@ class KSVD(CoresetLearner, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
 
     Notes
     -----
-    Where a coreset pays: on patches of pictures, where few rows hold most of the error. Dictionaries of 16 x 16 patches
-    that are drawn by their error have about half the error on all patches of those drawn uniformly with weights on a
-    cartoon, and some per cent less on photographs (``benchmarks/dictionary_paper.py``). Noisy patches, and signals that
-    are all alike, such as sums of random atoms, gain nothing: there ``construction="uniform"`` leads to a dictionary as
-    good, without a pass over the data.
+    A coreset pays where few rows hold most of the error. Dictionaries of 16 x 16 patches of a cartoon that are drawn by
+    their error have about half the error on all patches of those drawn uniformly with weights, those of photographs
+    some per cent less (``benchmarks/dictionary_paper.py``). Noisy patches, and signals that are all alike, such as sums
+    of random atoms, gain nothing: there ``construction="uniform"`` is as good, without a pass over the data.
 
     Examples
     --------
@@ -351,10 +350,7 @@ class KSVD(CoresetLearner, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
 
     @limits_threads
     def fit_drawn(self, coreset: Coreset) -> Self:
-        """Learn the atoms from a coreset that was drawn for `DictionaryObjective`, and do not keep it.
-
-        A reference that is included is the one that the coreset was drawn by. There is no certificate.
-        """
+        """Learn the atoms from a coreset that was drawn for `DictionaryObjective`, which gives no certificate."""
         self._check_options()
         rows = self._validate_rows(coreset.X, None, coreset.sample_weight, reset=True)
         assert isinstance(rows, Block)
@@ -372,12 +368,6 @@ class KSVD(CoresetLearner, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
         The result does not depend on how rows are split into batches. Up to ``coreset_size`` rows are all used, as in
         `fit`; beyond that a `CoresetStream` keeps a coreset. The first call after a `fit` starts anew. Not available
         with ``center="global"``, which needs the mean of all rows before the first row is drawn.
-
-        Parameters
-        ----------
-        X : array or frame of shape (n, d)
-        y : ignored
-        sample_weight : array of shape (n,), optional
         """
         return self._push(check_dense(X), None, sample_weight)
 
@@ -429,10 +419,7 @@ class KSVD(CoresetLearner, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
         return int(self.n_init) if from_rows else 1
 
     def refine(self, X: Any, sample_weight: Any = None, *, n_iter: int) -> Self:
-        """Improve the atoms by ``n_iter`` more iterations on other rows, as a rule more than in the coreset.
-
-        ``objective_curve_`` and ``n_iter_`` are continued; ``coreset_`` stays the same.
-        """
+        """Improve the atoms, and continue their curve, by more iterations on other rows than those of ``coreset_``."""
         self.solve()
         check_value("n_iter", n_iter, WholeNumber(least=1))
         self.certificate_ = None
@@ -457,9 +444,8 @@ class KSVD(CoresetLearner, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
         return self
 
     def _iterate(self, rows: Block, atoms: Array, n_iter: int, rng: np.random.Generator, variant: Variant) -> Learned:
-        return learn_dictionary(
-            rows.X, rows.sample_weight, atoms, self._coding(), max_iter=n_iter, rng=rng, variant=variant
-        )
+        how: dict[str, Any] = {"max_iter": n_iter, "rng": rng, "variant": variant}
+        return learn_dictionary(rows.X, rows.sample_weight, atoms, self._coding(), **how)
 
     def _adopt_coreset(self, coreset: Coreset, feature_names: Array | None) -> None:
         super()._adopt_coreset(replace(coreset, X=Centering(self.center, self.mean_)(coreset).X), feature_names)
@@ -572,8 +558,7 @@ class KSVD(CoresetLearner, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
     def certify(self, X: Any, y: Any = None, sample_weight: Any = None) -> Certificate:
         """Mean squared error of an entry on ``X``, rows or a source, with its confidence interval.
 
-        Use rows that were not in the training data: then it is an unbiased estimate for rows of this kind.
-        ``coreset_error`` compares it with the error at the end of training.
+        It is an unbiased estimate for rows that were not in the training data. ``coreset_error`` is that of training.
         """
         self.solve()
         return self._error_on(self._validate_rows(X, None, sample_weight, reset=False))
@@ -584,10 +569,7 @@ class KSVD(CoresetLearner, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
         data, coder = DataPass(rows, self.engine), self._coder()
         scale = float(self.objective_curve_[0]) or 1.0  # squares of errors must not overflow either
         sums = data.total(lambda block: coder.error_sums(block, scale))
-        return mean_certificate(sums, scale, data.n_rows, self._training_error())
-
-    def _training_error(self) -> float:
-        return float(self.objective_curve_[self.best_iter_])
+        return mean_certificate(sums, scale, data.n_rows, float(self.objective_curve_[self.best_iter_]))
 
     # -- what reports say --------------------------------------------------------------------------
 
@@ -600,7 +582,7 @@ class KSVD(CoresetLearner, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
             largest = np.argsort(-np.abs(atom), kind="stable")[:MAX_BARS]
             entries = {names[j]: float(atom[j]) for j in largest}
             atoms.append({"atom": i, "share": None if shares is None else float(shares[i]), "entries": entries})
-        return {"mean_squared_error": self._training_error(), "atoms": atoms}
+        return {"mean_squared_error": float(self.objective_curve_[self.best_iter_]), "atoms": atoms}
 
     def charts(self) -> list[BarChart]:
         """The share of the rows that use each atom."""

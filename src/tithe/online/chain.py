@@ -61,18 +61,12 @@ _SURVEY_SHARE, _MAX_SURVEY_ROWS = 8, 128  # a survey follows after an eighth of 
 
 
 def stale_rows(block: Block, centers: Array, n_rows: int, half_life: float) -> Array:
-    """Whether the cluster of each row has ended: (n,) of bool.
+    """Whether the cluster of each row, that of the nearest of the centres (k, d), has ended: (n,) of bool.
 
     A cluster has ended if it got no row for one and a half half-lives, and would have at least 12 of the rows held
     from this time had it gone on as before: its share of the weight when its last row came, times the rows held since.
-
-    Parameters
-    ----------
-    block : Block
-        Rows with the weights 2^(-age / half_life) times the number of rows that each stands for. Ids are positions in
-        the stream of ``n_rows`` rows.
-    centers : (k, d)
-        Of the clusters.
+    The weights of rows are 2^(-age / half_life) times the number of rows that each stands for; ids are positions in the
+    stream of ``n_rows`` rows.
     """
     weight, k = block.weights(), len(centers)
     labels = assign(block.X, centers)[0]
@@ -255,11 +249,7 @@ _DRAWS = Parts(Floats("a", "d"), Floats("a", least=1e-300), Floats("a"), Integer
 class Chain(Storable):
     """The centres that predict the next row, the past rows, and the history.
 
-    Parameters
-    ----------
-    options : dict
-        The parameters of `PACO`, with those of the preset filled in.
-    n_features, seed : int
+    ``options`` are the parameters of `PACO`, with those of the preset filled in.
     """
 
     options: Annotated[dict[str, Any], Instance(dict)]
@@ -379,7 +369,7 @@ class Chain(Storable):
             )
 
     def widen(self, n_features: int) -> None:
-        """Continue with more columns, which were 0 in all rows so far."""
+        """Go on with rows of so many columns; new ones were 0 in all rows so far."""
         more = n_features - self.centers.shape[1]
         if more == 0:
             return

@@ -384,11 +384,10 @@ def run_chain(X, first_row, seed, past, centers, state, clock, draws, prior, jum
     prediction, curb and the distances to these two. ``draws`` (anchors, taus, log_constants, n_cut, levels) says where
     centres are drawn: new ones round all anchors, old ones round the first ``n_cut``, k of them at a time round those
     numbered levels[k, :k] (-1: there are none). ``law`` is the inverse temperature, the penalty of a centre and the
-    weight of the past, which only scales the walk. At row t, with W the weight after it, they are lambda =
-    schedule[RATE] / sqrt(max(1, W - schedule[LAG])), schedule[ETA] + schedule[ETA_SHARE] lambda W, and W. The curb of
-    the row is schedule[CURB] / sqrt(max(1, W before it)), at most schedule[CURB_MOST] over its loss. With an infinite
-    schedule[LAG] lambda and curb stay the same. A row of a loss above schedule[SURPRISE] becomes the newest of the last
-    anchors. ``clock`` is the weight of all rows so far, and the norm of the row that stopped it.
+    weight of the past, which only scales the walk: at row t, with W the weight after it, lambda =
+    schedule[RATE] / sqrt(max(1, W - schedule[LAG])), schedule[ETA] + schedule[ETA_SHARE] lambda W, and W. With an
+    infinite schedule[LAG] lambda and curb stay the same. ``clock`` is the weight of all rows so far, and the norm of
+    the row that stopped it.
     """
     dice, point, gap = np.empty(1, np.uint64), np.empty(centers.shape[1]), np.empty(past[0].shape[1])
     n_rows = X.shape[0]
@@ -576,10 +575,9 @@ def swap_chain(row, seed, past, centers, state, means, stamps, tau, log_constant
                jump_ratios, rate, eta, n_steps):  # fmt: skip
     """Steps of the chain after row number ``row``; returns how many were accepted.
 
-    The law is that of the inverse temperature ``rate`` and the penalty ``eta`` of a centre. ``past`` is (rows, columns,
-    labels); the columns begin with weight, prediction and curb. ``means[k]`` are kept from row to row as a start for
-    the next search, and ``stamps[k]`` is the row they belong to. A ``fresh`` chain starts at a draw with the present
-    number of centres.
+    The law is that of the inverse temperature ``rate`` and the penalty ``eta`` of a centre. ``means[k]`` are kept from
+    row to row as a start for the next search, and ``stamps[k]`` is the row they belong to. A ``fresh`` chain starts at
+    a draw with the present number of centres.
     """
     rows, columns, _ = past
     weight, losses, n = columns[WEIGHT], columns[NEAR], state[N]
