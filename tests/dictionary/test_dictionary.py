@@ -8,13 +8,13 @@ from scipy import sparse, stats
 
 from tithe import Block, CoresetStream, build_coreset
 from tithe.core.registry import make
-from tithe.dictionary.objective import Reference
+from tithe.dictionary.objective import ReferenceKind
 from tithe.dictionary.pursuit_kernels import pursue
 from tithe.objectives import DictionaryObjective
 from tithe.reduce.distortion import distortion
 from tithe.testing import check_construction, objective_checks
 
-REFERENCES = get_args(Reference)
+REFERENCES = get_args(ReferenceKind)
 CHECKS = [
     pytest.param(check, id=f"{reference}-{name}")
     for reference in REFERENCES

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numba import njit
+from scipy import sparse
 
 from tithe.core.data import Array
 from tithe.core.parallel import over_parts, part_rows, single_blas_thread
@@ -17,44 +16,12 @@ _POWER_STEPS = 10  # of the power method: a rough direction is enough
 _FAST = {"contract", "reassoc", "nsz"}
 
 
-@njit(cache=True, nogil=True)
-def _count(chosen, counts, first, last, rows):
-    for part in range(first, last):
-        for i in range(part * rows, min(chosen.shape[0], (part + 1) * rows)):
-            for t in range(chosen.shape[1]):
-                if chosen[i, t] >= 0:
-                    counts[part, chosen[i, t]] += 1
-
-
-@njit(cache=True, nogil=True)
-def _fill(chosen, values, at, users, x, first, last, rows):
-    for part in range(first, last):
-        for i in range(part * rows, min(chosen.shape[0], (part + 1) * rows)):
-            for t in range(chosen.shape[1]):
-                c = chosen[i, t]
-                if c >= 0:
-                    users[at[part, c]] = i
-                    x[at[part, c]] = values[i, t]
-                    at[part, c] += 1
-
-
-def users_of(chosen: Array, values: Array, k: int, *, into: Any = None) -> tuple[Array, Array, Array]:
-    """Codes by atom: where its users start (k + 1,), the users (rows, ascending) and their coefficients.
-
-    The last two have the size of ``chosen``; entries from ``starts[-1]`` on are unused. ``into``: arrays of an
-    earlier call that are used again.
-    """
-    n = len(chosen)
-    rows = part_rows(n, 8 * k)
-    n_parts = -(-n // rows)
-    counts = np.zeros((n_parts, k), np.int64)
-    serial = chosen.size < 200_000
-    over_parts(lambda a, b: _count(chosen, counts, a, b, rows), n_parts, serial=serial)
-    starts = np.concatenate([[0], np.cumsum(counts.sum(axis=0))])
-    at = starts[:-1] + np.cumsum(counts, axis=0) - counts
-    users, x = (np.empty(chosen.size, np.int64), np.empty(chosen.size, values.dtype)) if into is None else into
-    over_parts(lambda a, b: _fill(chosen, values, at, users, x, a, b, rows), n_parts, serial=serial)
-    return starts, users, x
+def users_of(chosen: Array, values: Array, k: int) -> tuple[Array, Array, Array]:
+    """Codes by atom: where its users start (k + 1,), the users (rows, ascending) and their coefficients."""
+    used = chosen >= 0
+    first = np.concatenate([[0], np.count_nonzero(used, axis=1).cumsum()])
+    by_atom = sparse.csr_matrix((values[used], chosen[used], first), shape=(len(chosen), k)).tocsc()
+    return by_atom.indptr.astype(np.int64), by_atom.indices.astype(np.int64), by_atom.data
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
@@ -266,33 +233,21 @@ def main_direction(residual: Array, users: Array, weight: Array | None, start: A
     return direction, square
 
 
-@njit(cache=True, nogil=True)
-def _keys(bits, drop, seed, keys, first, last, rows):
-    """A number for each row that depends on its entries and the seed only (the mixer of SplitMix64)."""
-    half = (np.uint64(1) << drop) >> np.uint64(1)
-    for part in range(first, last):
-        for i in range(part * rows, min(bits.shape[0], (part + 1) * rows)):
-            key = seed
-            for j in range(bits.shape[1]):
-                key = (key ^ ((np.uint64(bits[i, j]) + half) >> drop)) + np.uint64(0x9E3779B97F4A7C15)
-                key = (key ^ (key >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-                key = (key ^ (key >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-                key = key ^ (key >> np.uint64(31))
-            keys[i] = key
-
-
 def row_keys(X: Array, seed: int) -> Array:
     """Random numbers (n,) uint64, the same for equal rows: choices by them do not depend on order and copies of rows.
 
     Rows are equal here if their leading digits are, so that the rounding of means that were subtracted does not matter.
+    A number depends on the entries of its row and the seed only, by the mixer of SplitMix64.
     """
-    n = len(X)
     double = X.dtype == np.float64
     bits, drop = np.ascontiguousarray(X).view(np.uint64 if double else np.uint32), np.uint64(24 if double else 8)
-    keys = np.empty(n, np.uint64)
-    rows = part_rows(n, 1)
-    start, serial = np.uint64(seed), X.size < 200_000
-    over_parts(lambda a, b: _keys(bits, drop, start, keys, a, b, rows), -(-n // rows), serial=serial)
+    keys = np.full(len(X), seed, np.uint64)
+    for column in bits.T:
+        keys ^= (column.astype(np.uint64) + (np.uint64(1) << (drop - np.uint64(1)))) >> drop
+        keys += np.uint64(0x9E3779B97F4A7C15)
+        keys = (keys ^ (keys >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        keys = (keys ^ (keys >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        keys ^= keys >> np.uint64(31)
     return keys
 
 

@@ -57,7 +57,7 @@ def denoise(source, output, sigma, patch, colours, atoms, size, step, clipped, r
     """
     from tithe.core.files import check_output
     from tithe.dictionary import ImageDenoiser
-    from tithe.dictionary.pictures import check_picture_name, read_picture, write_picture
+    from tithe.dictionary.pictures import Picture, atoms_picture, check_picture_name, read_picture, write_picture
 
     for target in (output, *([show] if show else [])):
         for path in (source, *([reference] if reference else [])):
@@ -83,7 +83,7 @@ def denoise(source, output, sigma, patch, colours, atoms, size, step, clipped, r
         reading.describe("writing")
         notes = write_picture(output, replace(picture, pixels=pixels))
         if show is not None:
-            _write_atoms(show, model.components_)
+            write_picture(show, Picture(pixels=atoms_picture(model.components_)))
     print_table(output, ["", ""], _about(model, picture.pixels, pixels, clean))
     for note in (*(f"{source}: {n}" for n in picture.notes), *(f"{output}: {n}" for n in notes)):
         click.echo(f"Note: {note}.")
@@ -105,23 +105,13 @@ def _size(pixels: Any) -> str:
     return f"{pixels.shape[1]} x {pixels.shape[0]} {colours} of {8 * pixels.dtype.itemsize} bits"
 
 
-def _ends(black: bool, white: bool) -> str:
-    return " and ".join(["black"] * black + ["white"] * white)
-
-
-def _write_atoms(path: str, atoms: Any) -> None:
-    from tithe.dictionary.pictures import Picture, atoms_picture, write_picture
-
-    write_picture(path, Picture(pixels=atoms_picture(atoms)))
-
-
 def _about(model: Any, noisy: Any, pixels: Any, clean: Any) -> list[list[str]]:
-    n_kept = len(model.coreset_)
+    ends = [end for end, is_cut in zip(("black", "white"), model.clipped_, strict=True) if is_cut]
     about = [
         ["picture", _size(noisy)],
         ["noise (sigma)", f"{model.sigma_:.4g}{' (estimated)' if model.sigma is None else ''}"],
-        *([["noise cut off at", _ends(*model.clipped_)]] if any(model.clipped_) else []),
-        ["patches learned from", f"{n_kept:,} of {model.coreset_.n_seen:,}"],
+        *([["noise cut off at", " and ".join(ends)]] if ends else []),
+        ["patches learned from", f"{len(model.coreset_):,} of {model.coreset_.n_seen:,}"],
         ["atoms of a patch, on average", f"{model.n_atoms_mean_:.3f}"],
         *([f"time for {phase}", seconds_text(seconds)] for phase, seconds in model.seconds_.items()),
         ["peak memory", bytes_text(peak_memory())],

@@ -11,15 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from tithe.certify import Certificate
 from tithe.core.data import Array, Coreset, all_rows, concat
-from tithe.core.params import (
-    CORESET_SIZE,
-    Boolean,
-    Constraint,
-    OneOf,
-    RealNumber,
-    WholeNumber,
-    check_params,
-)
+from tithe.core.params import CORESET_SIZE, Boolean, Constraint, OneOf, RealNumber, WholeNumber, check_params
 from tithe.core.progress import Progress, timed
 from tithe.core.seeding import as_seed, rng_for
 from tithe.core.state_checks import Flag, Floats, Instance, Number, Parts, Sometimes, expect
@@ -185,17 +177,11 @@ class ImageDenoiser(StoredEstimator, BaseEstimator):
     # -- learning ------------------------------------------------------------------------------
 
     def fit(self, image: Any, y: Any = None, *, mask: Any = None, progress: Progress | None = None) -> Self:
-        """Learn the atoms from a picture's own patches.
+        """Learn the atoms from the patches of a picture (h, w) or (h, w, 3) of uint8, uint16 or floats.
 
-        Parameters
-        ----------
-        image : array (h, w) or (h, w, 3) of uint8, uint16 or floats
-        y : ignored
-        mask : array (h, w) of bool, optional
-            True where a pixel is missing. Missing pixels are first filled in by cosines, so that all patches can be
-            learned from. The noise is then not estimated: without a ``sigma`` it is taken to be 0.
-        progress : callable, optional
-            Called as ``progress(1, n_leaves, n_patches)`` while patches are reduced.
+        ``mask`` (h, w) of bool is True where a pixel is missing. Missing pixels are first filled in by cosines, so that
+        all patches can be learned from. The noise is then not estimated: without a ``sigma`` it is taken to be 0.
+        ``progress`` is called as ``progress(1, n_leaves, n_patches)`` while patches are reduced.
         """
         self._check()
         if mask is not None:
@@ -239,28 +225,20 @@ class ImageDenoiser(StoredEstimator, BaseEstimator):
     def _source(self, image: Any, **options: Any) -> PatchSource:
         return PatchSource(image, patch_size=self.patch_size, stacked=self.colours == "stacked", **options)
 
-    def _n_patches(self) -> int | float | None:
-        """The number of patches to learn from; None for all."""
-        return _AUTO_PATCHES if isinstance(self.coreset_size, str) else self.coreset_size
-
     def _reduce(self, source: PatchSource, seed: int, progress: Progress | None) -> Coreset:
-        size = self._n_patches()
-        objective = self._objective()
-        if size is None:
+        objective = DictionaryObjective(n_components=self.n_components, n_nonzero_coefs=self.n_nonzero_coefs)
+        if self.coreset_size is None:
             return all_rows(concat([task() for task in source.tasks()]), objective)
         return build_coreset(
             source,
             objective=objective,
             construction=self.construction,
-            coreset_size=size,
+            coreset_size=_AUTO_PATCHES if isinstance(self.coreset_size, str) else self.coreset_size,
             calibrate=False,  # as in KSVD
             engine=self.engine,
             random_state=int(rng_for(seed, "reduce").integers(2**62)),
             progress=progress,
         )
-
-    def _objective(self) -> DictionaryObjective:
-        return DictionaryObjective(n_components=self.n_components, n_nonzero_coefs=self.n_nonzero_coefs)
 
     def _refine_patches(self, source: PatchSource, rng: np.random.Generator) -> Array | None:
         """Patches to refine the atoms on; None if all were learned from, or ``refine_iter`` is 0."""
@@ -295,10 +273,11 @@ class ImageDenoiser(StoredEstimator, BaseEstimator):
         if self.sigma_ == 0.0:
             return planes.image.copy()
         scale = (data_range(planes.image) if self.data_range is None else float(self.data_range)) / 255.0
-        pixel_weight = _PIXEL_WEIGHT * scale / self.sigma_
-        options: dict[str, Any] = {"progress": progress, "clipping": self._clipping(planes)}
         d = self.components_.shape[1]
-        return self._recoded(planes, self._max_atoms(d), self._target(d), pixel_weight, **options)
+        return self._recoded(
+            planes, self._max_atoms(d), self._target(d), _PIXEL_WEIGHT * scale / self.sigma_, progress,
+            self._clipping(planes),
+        )  # fmt: skip
 
     def fit_denoise(self, image: Any, y: Any = None, *, progress: Progress | None = None) -> Array:
         """`fit` and `denoise` of one picture."""
@@ -313,14 +292,7 @@ class ImageDenoiser(StoredEstimator, BaseEstimator):
         """The picture with its missing pixels filled in: of the same shape and type, with the known pixels unchanged.
 
         Patches are coded by their known pixels, with at most ``n_nonzero_coefs`` atoms, and averaged. Large holes are
-        filled from their edges inwards.
-
-        Parameters
-        ----------
-        image : array (h, w) or (h, w, 3)
-            Missing pixels may hold anything.
-        mask : array (h, w) of bool
-            True where a pixel is missing.
+        filled from their edges inwards. ``mask`` (h, w) of bool is True where a pixel is missing; it may hold anything.
         """
         check_is_fitted(self)
         return self._filled_in(image, mask, self.components_, self.sigma_)
@@ -334,8 +306,8 @@ class ImageDenoiser(StoredEstimator, BaseEstimator):
             raise ValueError("Missing pixels are filled in plane by plane: set colours='planes'.")
         image, known = check_mask(image, mask)
         PatchSource(image, patch_size=self.patch_size)  # checks picture and size
-        side = self.patch_size
-        return filled(image, known, atoms.astype(np.float32), side, self.n_nonzero_coefs, (self.gain * sigma) ** 2)
+        atoms, allowed = atoms.astype(np.float32), (self.gain * sigma) ** 2
+        return filled(image, known, atoms, self.patch_size, self.n_nonzero_coefs, allowed)
 
     def certify(self, image: Any) -> Certificate:
         """Mean squared error of a pixel over all patches of a picture, coded by this dictionary."""
@@ -357,7 +329,6 @@ class ImageDenoiser(StoredEstimator, BaseEstimator):
         max_atoms: int,
         target: float,
         pixel_weight: float,
-        *,
         progress: Progress | None = None,
         clipping: ClippedNoise | None = None,
     ) -> Array:
@@ -399,8 +370,8 @@ class ImageDenoiser(StoredEstimator, BaseEstimator):
             raise ValueError(
                 f"n_nonzero_coefs={self.n_nonzero_coefs} is more than the {d} pixels of a patch: ask for fewer."
             )
-        size = self._n_patches()
-        if size is not None and 1 <= size < self.n_components:
+        size = _AUTO_PATCHES if self.coreset_size == "auto" else self.coreset_size
+        if isinstance(size, int | float) and 1 <= size < self.n_components:
             raise ValueError(
                 f"coreset_size={size} patches are fewer than n_components={self.n_components} atoms: keep ten for each."
             )

@@ -24,6 +24,7 @@ from tithe.core.progress import Checkpoint
 from tithe.core.seeding import as_seed, rng_for
 from tithe.core.state_checks import Floats, Optional, Sometimes, expect
 from tithe.dictionary.objective import REFERENCE, REFERENCE_OPTIONS, DictionaryObjective, Reference, ReferenceKind
+from tithe.dictionary.pursuit_kernels import Codes
 from tithe.dictionary.solver import (
     REFINING,
     VARIANTS,
@@ -82,18 +83,9 @@ OPTIONS = (
 )
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class RowCoder:
-    """Codes rows: takes out their means, and finds a sparse combination of atoms for what is left.
-
-    Parameters
-    ----------
-    atoms : array (k, d)
-    coding : Coding
-        How codes are found.
-    centering : Centering
-        Which means are taken out.
-    """
+    """Codes rows: takes out their means, and finds a sparse combination of the atoms (k, d) for what is left."""
 
     atoms: Array
     coding: Coding
@@ -104,38 +96,17 @@ class RowCoder:
         rows: Array = self.centering(check_magnitude(block, self.atoms.dtype)).X
         return rows.astype(self.atoms.dtype, copy=False)
 
-    def codes(self, block: Block) -> sparse.csr_matrix:
-        """The codes (n, k)."""
+    def chunks(self, block: Block, *, with_residual: bool = False) -> Iterator[Codes]:
+        """The codes of the rows, as `Coding` returns them."""
         rows = self.centered(block)
-        counts, columns, entries = [np.zeros(1, np.int64)], [], []
-        for _, chosen, values, _ in self._chunks(rows):
-            used = chosen >= 0
-            counts.append(used.sum(axis=1))
-            columns.append(chosen[used])
-            entries.append(values[used])
-        parts = (np.concatenate(entries), np.concatenate(columns), np.cumsum(np.concatenate(counts)))
-        codes = sparse.csr_matrix(parts, shape=(len(rows), len(self.atoms)))
-        codes.sort_indices()
-        return codes
-
-    def residuals(self, block: Block) -> Array:
-        """The rows minus what their means and codes represent: (n, d)."""
-        residuals: Array = np.empty_like(block.X, dtype=self.atoms.dtype)
-        for at, _, _, residual in self._chunks(self.centered(block), with_residual=True):
-            residuals[at] = residual
-        return residuals
+        for start in range(0, len(rows), _CHUNK_ROWS):
+            yield self.coding(rows[start : start + _CHUNK_ROWS], self.atoms, with_residual=with_residual)
 
     def error_sums(self, block: Block, scale: float) -> Array:
         """Sums of u, u e, u^2, u^2 e and u^2 e^2 for weights u and squared errors e of an entry, in units of scale."""
         u = block.weights()
         e = self.coding(self.centered(block), self.atoms)[2] / block.n_features / scale
         return np.array([np.add.reduce(v) for v in (u, u * e, u * u, u * u * e, u * u * e * e)])
-
-    def _chunks(self, rows: Array, *, with_residual: bool = False) -> Iterator[tuple[slice, Array, Array, Any]]:
-        for start in range(0, len(rows), _CHUNK_ROWS):
-            at = slice(start, min(len(rows), start + _CHUNK_ROWS))
-            chosen, values, _, residual = self.coding(rows[at], self.atoms, with_residual=with_residual)
-            yield at, chosen, values, residual
 
 
 @dataclass(frozen=True, eq=False)
@@ -176,7 +147,6 @@ def sampled(rows: Any, size: int, rng: np.random.Generator) -> Block:
 
 
 def check_dense(X: Any) -> Any:
-    """Refuse a sparse matrix."""
     if sparse.issparse(X):
         raise TypeError("Sparse data was passed, and signals are dense: convert it with X.toarray() if it fits.")
     return X
@@ -284,11 +254,10 @@ class KSVD(CoresetLearner, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
 
     Notes
     -----
-    Where a coreset pays: on patches of pictures, where few rows hold most of the error. Dictionaries of 16 x 16 patches
-    that are drawn by their error have about half the error on all patches of those drawn uniformly with weights on a
-    cartoon, and some per cent less on photographs (``benchmarks/dictionary_paper.py``). Noisy patches, and signals that
-    are all alike, such as sums of random atoms, gain nothing: there ``construction="uniform"`` leads to a dictionary as
-    good, without a pass over the data.
+    A coreset pays where few rows hold most of the error. Dictionaries of 16 x 16 patches of a cartoon that are drawn by
+    their error have about half the error on all patches of those drawn uniformly with weights, those of photographs
+    some per cent less (``benchmarks/dictionary_paper.py``). Noisy patches, and signals that are all alike, such as sums
+    of random atoms, gain nothing: there ``construction="uniform"`` is as good, without a pass over the data.
 
     Examples
     --------
@@ -380,10 +349,7 @@ class KSVD(CoresetLearner, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
 
     @limits_threads
     def fit_drawn(self, coreset: Coreset) -> Self:
-        """Learn the atoms from a coreset that was drawn for `DictionaryObjective`, and do not keep it.
-
-        A reference that is included is the one that the coreset was drawn by. There is no certificate.
-        """
+        """Learn the atoms from a coreset that was drawn for `DictionaryObjective`, which gives no certificate."""
         self._check_options()
         rows = self._validate_rows(coreset.X, None, coreset.sample_weight, reset=True)
         assert isinstance(rows, Block)
@@ -401,12 +367,6 @@ class KSVD(CoresetLearner, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
         The result does not depend on how rows are split into batches. Up to ``coreset_size`` rows are all used, as in
         `fit`; beyond that a `CoresetStream` keeps a coreset. The first call after a `fit` starts anew. Not available
         with ``center="global"``, which needs the mean of all rows before the first row is drawn.
-
-        Parameters
-        ----------
-        X : array or frame of shape (n, d)
-        y : ignored
-        sample_weight : array of shape (n,), optional
         """
         return self._push(check_dense(X), None, sample_weight)
 
@@ -452,17 +412,13 @@ class KSVD(CoresetLearner, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
         return self._iterate(coreset, start, self.max_iter, rng_for(seed, "solve", *place), VARIANTS[self.variant])
 
     def _n_searches(self) -> int:
-        """`n_init`, or 1 from atoms that are always the same."""
         from_rows = isinstance(self.initial, str) and self.initial == "data"
         if self.n_init > 1 and not from_rows:
             warn_caller(f"initial is not 'data': one search is made from it, not n_init={self.n_init}.", RuntimeWarning)
         return int(self.n_init) if from_rows else 1
 
     def refine(self, X: Any, sample_weight: Any = None, *, n_iter: int) -> Self:
-        """Improve the atoms by ``n_iter`` more iterations on other rows, as a rule more than in the coreset.
-
-        ``objective_curve_`` and ``n_iter_`` are continued; ``coreset_`` stays the same.
-        """
+        """Improve the atoms, and continue their curve, by more iterations on other rows than those of ``coreset_``."""
         self.solve()
         check_value("n_iter", n_iter, WholeNumber(least=1))
         self.certificate_ = None
@@ -487,9 +443,8 @@ class KSVD(CoresetLearner, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
         return self
 
     def _iterate(self, rows: Block, atoms: Array, n_iter: int, rng: np.random.Generator, variant: Variant) -> Learned:
-        return learn_dictionary(
-            rows.X, rows.sample_weight, atoms, self._coding(), max_iter=n_iter, rng=rng, variant=variant
-        )
+        how: dict[str, Any] = {"max_iter": n_iter, "rng": rng, "variant": variant}
+        return learn_dictionary(rows.X, rows.sample_weight, atoms, self._coding(), **how)
 
     def _adopt_coreset(self, coreset: Coreset, feature_names: Array | None) -> None:
         super()._adopt_coreset(replace(coreset, X=Centering(self.center, self.mean_)(coreset).X), feature_names)
@@ -553,13 +508,19 @@ class KSVD(CoresetLearner, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
     @lazy_on_collections
     def transform(self, X: Any) -> Array:
         """Codes (n, k) of the rows, dense. If they do not fit into memory, use ``encode``."""
-        codes: Array = self.encode(X).toarray()
-        return codes
+        return np.asarray(self.encode(X).toarray())
 
     def encode(self, X: Any) -> sparse.csr_matrix:
         """Codes (n, k) of the rows as a CSR matrix: those of ``transform`` without the zeros."""
         rows = self._rows_to_code(X)
-        return self._coder().codes(rows)
+        parts = [sparse.csr_matrix((0, len(self.components_)), dtype=self.components_.dtype)]
+        for chosen, values, _, _ in self._coder().chunks(rows):
+            used = chosen >= 0
+            first = np.concatenate([[0], np.count_nonzero(used, axis=1).cumsum()])
+            parts.append(sparse.csr_matrix((values[used], chosen[used], first), (len(used), len(self.components_))))
+        codes = sparse.vstack(parts, format="csr")
+        codes.sort_indices()
+        return codes
 
     def inverse_transform(self, codes: Any) -> Array:
         """The rows (n, d) that codes, dense or CSR, represent.
@@ -576,7 +537,8 @@ class KSVD(CoresetLearner, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
     def reconstruct(self, X: Any) -> Array:
         """The rows as their codes represent them, with their means: (n, d)."""
         rows = self._rows_to_code(X)
-        reconstructed: Array = rows.X - self._coder().residuals(rows)
+        residuals = [codes[3] for codes in self._coder().chunks(rows, with_residual=True)]
+        reconstructed: Array = rows.X - np.concatenate(residuals)
         return reconstructed
 
     def _rows_to_code(self, X: Any) -> Block:
@@ -586,8 +548,7 @@ class KSVD(CoresetLearner, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
         return block
 
     def _coder(self) -> RowCoder:
-        centering = Centering(self.center, self.mean_)
-        return RowCoder(atoms=self.components_, coding=self._coding(), centering=centering)
+        return RowCoder(self.components_, self._coding(), Centering(self.center, self.mean_))
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Minus the mean squared error of an entry of ``X``."""
@@ -596,8 +557,7 @@ class KSVD(CoresetLearner, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
     def certify(self, X: Any, y: Any = None, sample_weight: Any = None) -> Certificate:
         """Mean squared error of an entry on ``X``, rows or a source, with its confidence interval.
 
-        Use rows that were not in the training data: then it is an unbiased estimate for rows of this kind.
-        ``coreset_error`` compares it with the error at the end of training.
+        It is an unbiased estimate for rows that were not in the training data. ``coreset_error`` is that of training.
         """
         self.solve()
         return self._error_on(self._validate_rows(X, None, sample_weight, reset=False))
@@ -608,10 +568,7 @@ class KSVD(CoresetLearner, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
         data, coder = DataPass(rows, self.engine), self._coder()
         scale = float(self.objective_curve_[0]) or 1.0  # squares of errors must not overflow either
         sums = data.total(lambda block: coder.error_sums(block, scale))
-        return mean_certificate(sums, scale, data.n_rows, self._training_error())
-
-    def _training_error(self) -> float:
-        return float(self.objective_curve_[self.best_iter_])
+        return mean_certificate(sums, scale, data.n_rows, float(self.objective_curve_[self.best_iter_]))
 
     # -- what reports say --------------------------------------------------------------------------
 
@@ -624,7 +581,7 @@ class KSVD(CoresetLearner, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
             largest = np.argsort(-np.abs(atom), kind="stable")[:MAX_BARS]
             entries = {names[j]: float(atom[j]) for j in largest}
             atoms.append({"atom": i, "share": None if shares is None else float(shares[i]), "entries": entries})
-        return {"mean_squared_error": self._training_error(), "atoms": atoms}
+        return {"mean_squared_error": float(self.objective_curve_[self.best_iter_]), "atoms": atoms}
 
     def charts(self) -> list[BarChart]:
         """The share of the rows that use each atom."""

@@ -64,15 +64,13 @@ def ssim(image: Any, reference: Any, *, largest: float | None = None) -> float:
 
 
 def _similarity(x: Array, y: Array, window: Array, largest: float) -> Array:
-    def mean(values: Array) -> Array:
-        smooth: Array = correlate1d(correlate1d(values, window, axis=0), window, axis=1)
-        return smooth
+    def mean(values: Array) -> Any:
+        return correlate1d(correlate1d(values, window, axis=0), window, axis=1)
 
     c1, c2 = (_K1 * largest) ** 2, (_K2 * largest) ** 2
     mx, my = mean(x), mean(y)
     vx, vy, covariance = mean(x * x) - mx * mx, mean(y * y) - my * my, mean(x * y) - mx * my
-    similarity: Array = (2 * mx * my + c1) * (2 * covariance + c2) / ((mx * mx + my * my + c1) * (vx + vy + c2))
-    return similarity
+    return np.asarray((2 * mx * my + c1) * (2 * covariance + c2) / ((mx * mx + my * my + c1) * (vx + vy + c2)))
 
 
 def _checked_pair(image: Any, reference: Any) -> tuple[Array, Array]:
@@ -105,13 +103,8 @@ class ClippedNoise:
         m(x) = x + sigma E[clip(z, -x / sigma, (largest - x) / sigma)],    z standard normal,
 
     which is .4 sigma away from x at an end, and the variance v(x) < sigma^2, which is .34 sigma^2 at an end.
-    Averages of neighbouring pixels estimate m(x). Since m increases, x follows from them.
-
-    Parameters
-    ----------
-    sigma, largest : float
-    black, white : bool
-        Whether noise was cut off at this end.
+    Averages of neighbouring pixels estimate m(x). Since m increases, x follows from them. ``black`` and ``white`` say
+    at which ends noise was cut off.
     """
 
     def __init__(self, sigma: float, largest: float, *, black: bool, white: bool) -> None:
@@ -146,8 +139,7 @@ class ClippedNoise:
             if not share:
                 continue
             total = total + share * self.variance(_window_sums(_window_sums(channel, side).T, side).T / side**2)
-        strengths: Array = np.maximum(np.sqrt(total), _MIN_STRENGTH)
-        return strengths
+        return np.asarray(np.maximum(np.sqrt(total), _MIN_STRENGTH))
 
 
 def _window_sums(rows: Array, side: int) -> Array:
@@ -319,8 +311,7 @@ def _wavelet_squares(part: Array) -> Array:
     """Mean squares of the 8 x 8 coefficients of each block in the diagonal wavelet band: (blocks,)."""
     detail = _high_pass(_high_pass(part).T).T
     down, across = (length // _SIDE for length in detail.shape)
-    squares: Array = (detail * detail).reshape(down, _SIDE, across, _SIDE).mean(axis=(1, 3), dtype=np.float64).ravel()
-    return squares
+    return np.asarray((detail * detail).reshape(down, _SIDE, across, _SIDE).mean(axis=(1, 3), dtype=np.float64).ravel())
 
 
 def _cosine_squares(part: Array) -> Array:
@@ -329,8 +320,7 @@ def _cosine_squares(part: Array) -> Array:
     cosines = dctn(part.reshape(down, _SIDE, across, _SIDE), axes=(1, 3), norm="ortho")
     squares = np.square(cosines, out=cosines) * _FINE_COSINES[:, None, :]
     means = squares.sum(axis=(1, 3), dtype=np.float64) / _FINE_COSINES.sum()
-    quarters: Array = means.reshape(down // 2, 2, across // 2, 2).transpose(0, 2, 1, 3).reshape(-1, 4)
-    return quarters
+    return np.asarray(means.reshape(down // 2, 2, across // 2, 2).transpose(0, 2, 1, 3).reshape(-1, 4))
 
 
 def _high_pass(rows: Array) -> Array:

@@ -50,18 +50,8 @@ _QUERY_NOISE = 0.3  # length of the noise that is added to a unit atom
 class Reference(Storable):
     """The rough dictionary D0 that rows are drawn by, as a parameter of `KSVD`.
 
-    ``Reference("singular", size=4, beta=0.0, include=True)`` stands for ``reference="singular"``, ``n_reference=4``,
-    ``beta=0.0`` and ``include_reference=True`` of `DictionaryObjective`, which says what they mean.
-
-    Parameters
-    ----------
-    kind : {"constant", "mean_line", "mean_point", "singular", "ksvd", "projective"}
-    size : int, optional
-        The number of its singular vectors, atoms or subspaces.
-    beta : float
-        Share of the draws that is uniform. 0 needs ``include``.
-    include : bool
-        Keep its vectors as the first atoms.
+    Its ``kind``, ``size``, ``beta`` and ``include`` are ``reference``, ``n_reference``, ``beta`` and
+    ``include_reference`` of `DictionaryObjective`, which says what they mean.
 
     Examples
     --------
@@ -77,11 +67,9 @@ class Reference(Storable):
 
     @classmethod
     def of(cls, reference: Reference | ReferenceKind) -> Reference:
-        """The value of the parameter ``reference``, where a name stands for the reference of this kind."""
         return reference if isinstance(reference, Reference) else cls(reference)
 
     def objective(self, **more: Any) -> DictionaryObjective:
-        """The objective that rows are drawn for by this reference."""
         return DictionaryObjective(
             reference=self.kind, n_reference=self.size, beta=self.beta, include_reference=self.include, **more
         )
@@ -151,10 +139,7 @@ class DictionaryObjective(TheoremObjective, MeanPilotObjective, NearestObjective
     constraints: ClassVar[dict[str, Constraint]] = {
         "n_components": WholeNumber(least=1),
         "n_nonzero_coefs": WholeNumber(least=1),
-        "reference": OneOf(*get_args(ReferenceKind)),
-        "n_reference": OneOf(None) | WholeNumber(least=1),
-        "beta": RealNumber(least=0.0, most=1.0),
-        "include_reference": Boolean(),
+        **{option.parameter: option.constraint for option in REFERENCE_OPTIONS},
         "positive": Boolean(),
         "max_iter": WholeNumber(least=1),
     }
@@ -245,11 +230,9 @@ class DictionaryObjective(TheoremObjective, MeanPilotObjective, NearestObjective
         return np.concatenate([atoms, start[: len(start) - count]])
 
     def mean_pilot(self, block: Block) -> Array:
-        """The mean row, as a point (d,)."""
         return column_means(block)
 
     def survey(self, block: Block, pilot: Array) -> Survey:
-        """Errors, and totals (1, 3): count, error, energy."""
         error = self.cost(block, pilot)
         moments = (np.ones(len(block)), error, _energy(block))
         weights = block.sample_weight
@@ -263,13 +246,11 @@ class DictionaryObjective(TheoremObjective, MeanPilotObjective, NearestObjective
         Optional(Floats(1, 3)).check("totals", totals, {})
 
     def sensitivity(self, block: Block, survey: Survey) -> Scores:
-        """(1 - beta) u err / cost + beta u / W."""
         weight, cost, _ = survey.totals[0]
         slope, base = ((1.0 - self.beta) / cost, self.beta / weight) if cost > _TINY else (0.0, 1.0 / weight)
         return Scores(cost=survey.cost, slope=slope, base=np.array([base]), weight=block.sample_weight)
 
     def moments(self, block: Block, pilot: Array) -> Moments:
-        """(n, 3) for the few rows that were drawn: 1, error at the pilot, energy."""
         return Moments(values=np.stack([np.ones(len(block)), self.cost(block, pilot), _energy(block)], axis=1))
 
     def random_params(self, block: Block, *, n_bases: int, rng: np.random.Generator) -> list[Array]:
@@ -288,7 +269,7 @@ class DictionaryObjective(TheoremObjective, MeanPilotObjective, NearestObjective
     # -- what a learner needs ----------------------------------------------------------------
 
     def null_params(self, n_features: int) -> Array:
-        """No atom but zero."""
+        """The zero signal."""
         return np.zeros(n_features)
 
     def cost(self, block: Block, params: Array) -> Array:
@@ -302,8 +283,7 @@ class DictionaryObjective(TheoremObjective, MeanPilotObjective, NearestObjective
     def solve(self, block: Block, *, rng: np.random.Generator, init: Array | None = None) -> Array:
         """k atoms (k, d) by K-SVD, from ``init`` or from rows of the block; the best met.
 
-        With ``include_reference`` the vectors of the coreset's pilot, or of one that is found here, come first. The
-        first atoms of ``init`` are taken for them.
+        With ``include_reference`` the vectors of a reference come first, as in ``init``.
         """
         _dense(block)
         block = _with_weight(block)
@@ -402,8 +382,7 @@ def _with_weight(block: Block) -> Block:
 
 
 def _energy(block: Block) -> Array:
-    energy: Array = np.einsum("ij,ij->i", block.X, block.X, dtype=np.float64)
-    return energy
+    return np.asarray(np.einsum("ij,ij->i", block.X, block.X, dtype=np.float64))
 
 
 def _top_directions(X: Array, weight: Array, r: int) -> Array:

@@ -120,8 +120,7 @@ class PatchSource(Source):
         about = (
             f"{image.shape} {image.dtype} {self.patch_size} {self.step} {self.centered} {self.above} {self.clipping}"
         )
-        about += " stacked" if len(self.groups) < self.planes.n_planes else ""
-        return f"patches {digest.hexdigest()} {about}"
+        return f"patches {digest.hexdigest()} {about}{' stacked' if len(self.groups) < self.planes.n_planes else ''}"
 
     def tasks(self, first: int = 0, leaf_rows: int | None = None) -> Iterator[Callable[[], Block]]:
         """Loaders of the leaves from number ``first`` on; a leaf has whole rows of patches."""
@@ -196,13 +195,7 @@ class PatchSource(Source):
 class Coder:
     """Computes residuals of patches after coding, and counts the atoms of the codes.
 
-    Parameters
-    ----------
-    atoms : array (k, d) float32
-    max_atoms : int
-        Maximum number of atoms of a patch.
-    target : float
-        Squared error at which no more atoms are added.
+    A patch takes up to ``max_atoms`` of the atoms (k, d) float32, and no more once its squared error is ``target``.
     """
 
     def __init__(self, atoms: Array, max_atoms: int, target: float) -> None:
@@ -303,8 +296,7 @@ def filled(image: Array, known: Array, atoms: Array, side: int, max_atoms: int, 
             new_pixels = ~known & (count > 0)
             plane[new_pixels] = total[new_pixels] / count[new_pixels]
         known |= count > 0
-    result = as_pixels(planes.changed(0, (before - after).astype(np.float64)), image.dtype)
-    return result
+    return as_pixels(planes.changed(0, (before - after).astype(np.float64)), image.dtype)
 
 
 def _next_patches(known: Array, side: int) -> tuple[Array, Array]:

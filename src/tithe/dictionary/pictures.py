@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import io as memory
+import math
 import os
-import struct
 import sys
 import zlib
 from dataclasses import dataclass, field
@@ -46,11 +46,8 @@ class Planes:
 
     The colours are mixed into (r + g + b) / sqrt(3), (r - b) / sqrt(2) and (r - 2 g + b) / sqrt(6): an
     orthonormal transform, so white noise stays white and of the same strength in each plane, while nearly all of the
-    content of a photograph is in the first. Only the rows that are read are transformed.
-
-    Parameters
-    ----------
-    image : array (h, w) or (h, w, 3) of uint8, uint16, float32 or float64
+    content of a photograph is in the first. Only the rows that are read are transformed. The picture holds uint8,
+    uint16, float32 or float64.
     """
 
     def __init__(self, image: Any) -> None:
@@ -104,8 +101,7 @@ class Planes:
         for color in (1, 2):
             if _COLOR_MATRIX[plane, color]:
                 mixed += _COLOR_MATRIX[plane, color] * rows[..., color]
-        plane_rows: Array = (mixed / _MATRIX_NORMS[plane]).astype(np.float32)
-        return plane_rows
+        return np.asarray((mixed / _MATRIX_NORMS[plane]).astype(np.float32))
 
     def channels(self, top: int, bottom: int) -> list[Array]:
         """Rows ``top`` to ``bottom`` of grey, or of each colour: (bottom - top, w)."""
@@ -120,8 +116,7 @@ class Planes:
         """The rows from ``top`` on after ``change`` (planes, rows, w) is subtracted from the planes: float64."""
         rows = self.image[top : top + change.shape[1]].astype(np.float64)
         if self.n_planes == 1:
-            changed: Array = rows - change[0]
-            return changed
+            return np.asarray(rows - change[0])
         for color in range(3):
             for plane in range(3):
                 if _COLOR_MATRIX[plane, color]:
@@ -131,8 +126,7 @@ class Planes:
 
 def as_colors(planes: Array) -> Array:
     """Values (..., 3) of the three planes as red, green and blue."""
-    colors: Array = planes @ (_COLOR_MATRIX / _MATRIX_NORMS[:, None])
-    return colors
+    return np.asarray(planes @ (_COLOR_MATRIX / _MATRIX_NORMS[:, None]))
 
 
 def as_pixels(values: Array, dtype: Any) -> Array:
@@ -140,23 +134,15 @@ def as_pixels(values: Array, dtype: Any) -> Array:
     if np.dtype(dtype).kind == "f":
         return values.astype(dtype)
     limits = np.iinfo(dtype)
-    pixels: Array = np.clip(np.rint(values), limits.min, limits.max).astype(dtype)
-    return pixels
+    return np.clip(np.rint(values), limits.min, limits.max).astype(dtype)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Picture:
     """A picture as it was in a file.
 
-    Parameters
-    ----------
-    pixels : array (h, w) or (h, w, 3) of uint8 or uint16
-    alpha : array (h, w) of the same type, optional
-        The opacity of each pixel.
-    profile : bytes, optional
-        The ICC profile of the colours.
-    notes : list of str
-        What was changed when the file was read.
+    Pixels (h, w) or (h, w, 3) and the opacity of each, alpha (h, w), are uint8 or uint16. ``profile`` is the ICC
+    profile of the colours, and ``notes`` say what was changed when the file was read.
     """
 
     pixels: Array
@@ -198,8 +184,9 @@ def _read(path: str | os.PathLike[str], limits: Limits) -> Picture:
         n_frames = getattr(image, "n_frames", 1)
         if n_frames > 1:
             notes.append(f"the first of {n_frames} frames was read")
-        if image.format == "PNG":
-            _check_chunks(path)
+        if image.format == "PNG":  # whose checksums are not looked at when pixels are read
+            with Image.open(path) as chunks:
+                chunks.verify()
         layout = _layout(image)
         profile = None if image.mode in ("CMYK", "LAB", "YCbCr") else image.info.get("icc_profile")
         if _is_deep(image, layout):
@@ -211,26 +198,6 @@ def _read(path: str | os.PathLike[str], limits: Limits) -> Picture:
             ImageOps.exif_transpose(image, in_place=True)
             pixels, alpha = _arrays(image, notes)
     return Picture(pixels=pixels, alpha=alpha, profile=profile, notes=notes)
-
-
-def _check_chunks(path: str | os.PathLike[str]) -> None:
-    """Refuse a PNG that ends early or has a wrong checksum, since Pillow does not check those of pixels."""
-    with open(path, "rb") as file:
-        file.seek(8)
-        kind = b""
-        while kind != b"IEND":
-            head = file.read(8)
-            if len(head) < 8:
-                raise OSError("it ends before its last part")
-            left, kind = struct.unpack(">I4s", head)
-            checksum = zlib.crc32(kind)
-            while left:
-                data = file.read(min(left, 1 << 20))
-                if not data:
-                    raise OSError("it ends before its last part")
-                left, checksum = left - len(data), zlib.crc32(data, checksum)
-            if file.read(4) != struct.pack(">I", checksum):
-                raise OSError(f"the checksum of a part, {kind!r}, is wrong")
 
 
 # -- 16 bits ---------------------------------------------------------------------------------------
@@ -372,8 +339,7 @@ def _save(path: Path, ending: str, pixels: Array, alpha: Array | None, profile: 
     if alpha is not None:
         image.putalpha(Image.fromarray(alpha))
     options: dict[str, Any] = {"quality": 95} if ending in _MAX_SIDE else {}
-    if profile:
-        options["icc_profile"] = profile
+    options |= {"icc_profile": profile} if profile else {}
     image.save(path, format=Image.registered_extensions()[ending], **options)
 
 
@@ -421,31 +387,29 @@ def _as_bytes(values: Array) -> Array:
     return ((values.astype(np.uint32) + 128) // 257).astype(np.uint8)
 
 
-def atoms_picture(atoms: Array) -> Array:
-    """A picture (h, w) of uint8 that shows the atoms (k, side * side), smooth ones first.
+def atoms_picture(atoms: Array, shape: tuple[int, int] | None = None) -> Array:
+    """A picture (h, w) of uint8 that shows the atoms (k, d) side by side, smooth ones first.
 
-    Grey is zero. Each atom is scaled by its largest entry. Atoms (k, 3 * side * side) of stacked planes are shown in
-    their colours: (h, w, 3).
+    Grey is zero. Each atom is scaled by its largest entry. An atom is a square, or has the ``shape`` (height, width).
+    Atoms of three stacked planes are shown in their colours: (h, w, 3).
     """
     k, d = atoms.shape
-    side = round(d**0.5)
-    n_planes = 1 if side * side == d else 3
-    side = round((d / n_planes) ** 0.5)
-    if n_planes * side * side != d:
-        raise ValueError(f"Atoms of {d} entries are no square patches.")
-    squares = np.moveaxis(atoms.reshape(k, n_planes, side, side).astype(np.float64), 1, 3)
+    n_planes = 3 if d == 3 * math.isqrt(d // 3) ** 2 and shape is None and d != math.isqrt(d) ** 2 else 1
+    height, width = shape or (math.isqrt(d // n_planes),) * 2
+    if n_planes * height * width != d:
+        asked = f"not of {height} x {width}: give their shape" if shape else "no square patches"
+        raise ValueError(f"Atoms of {d} entries are {asked}.")
+    squares = np.moveaxis(atoms.reshape(k, n_planes, height, width).astype(np.float64), 1, 3)
     squares = squares if n_planes == 1 else as_colors(squares)
     squares /= np.maximum(np.abs(squares).max(axis=(1, 2, 3), keepdims=True), 1e-300)
     roughness = sum((np.diff(squares, axis=axis) ** 2).sum(axis=(1, 2, 3)) for axis in (1, 2))
     roughness /= (squares**2).sum(axis=(1, 2, 3)) + 1e-300
     squares = squares[np.argsort(roughness, kind="stable")]
-    across = int(np.ceil(k**0.5))
-    zoom = _PIXELS_PER_ENTRY
-    tile = side * zoom + _LINE_PIXELS
-    shape = (-(-k // across) * tile + _LINE_PIXELS, across * tile + _LINE_PIXELS, n_planes)
-    page = np.full(shape, _BACKGROUND, np.uint8)
+    across, zoom, line = math.ceil(k**0.5), _PIXELS_PER_ENTRY, _LINE_PIXELS
+    down, right = height * zoom + line, width * zoom + line
+    page = np.full((-(-k // across) * down + line, across * right + line, n_planes), _BACKGROUND, np.uint8)
     for i, square in enumerate(squares):
-        y, x = (_LINE_PIXELS + tile * at for at in divmod(i, across))
+        y, x = line + down * (i // across), line + right * (i % across)
         shade = np.rint(127.5 + 127.5 * square).astype(np.uint8)
-        page[y : y + side * zoom, x : x + side * zoom] = np.kron(shade, np.ones((zoom, zoom, 1), np.uint8))
+        page[y : y + height * zoom, x : x + width * zoom] = np.kron(shade, np.ones((zoom, zoom, 1), np.uint8))
     return page[..., 0] if n_planes == 1 else page

@@ -328,8 +328,9 @@ def _positive(rows, i, atoms, gram, alpha, limit, target, thin, floor, corr, low
 
 
 @_row_njit
-def _put(row, picks, x, count, rest, into):
-    chosen, values, _error, residual = into
+def _put(rows, row, atoms, picks, x, count, rest, into):
+    chosen, values, error, residual = into
+    error[row] = _residual(rows, row, atoms, picks, x, count, rest)
     for t in range(chosen.shape[1]):
         chosen[row, t] = picks[t] if t < count else -1
         values[row, t] = x[t] if t < count else 0.0
@@ -338,8 +339,16 @@ def _put(row, picks, x, count, rest, into):
             residual[row, j] = rest[j]
 
 
-# Two functions, as most callers need only the first, and a function that is not called is not compiled. Both find
-# codes of rows first to last, whose correlations are the first rows of alpha.
+# Functions of their own, as most callers need only the first, and a function that is not called is not compiled. They
+# find codes of rows first to last, whose correlations are the first rows of alpha.
+
+
+@_row_njit
+def _energy(X, row):
+    energy = 0.0
+    for j in range(X.shape[1]):
+        energy += np.float64(X[row, j]) * X[row, j]
+    return energy
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
@@ -348,17 +357,14 @@ def _code(X, first, last, alpha, atoms, gram, limit, target, cancels, thin, slac
     low, dots, x = np.empty((limit, limit)), np.empty(limit), np.empty(limit)
     picks, rest = np.empty(limit, np.int64), np.empty(X.shape[1])
     for row in range(first, last):
-        energy = 0.0
-        for j in range(X.shape[1]):
-            energy += np.float64(X[row, j]) * X[row, j]
+        energy = _energy(X, row)
         floor, count = slack * np.sqrt(energy), 0
         if energy > target:
             count = _omp(
                 X, row, row - first, atoms, gram, alpha, energy, limit, target, cancels, thin, floor, V, lanes,
                 low, dots, picks, x, rest,
             )  # fmt: skip
-        into[2][row] = _residual(X, row, atoms, picks, x, count, rest)
-        _put(row, picks, x, count, rest, into)
+        _put(X, row, atoms, picks, x, count, rest, into)
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
@@ -367,17 +373,13 @@ def _code_positive(X, first, last, alpha, atoms, gram, limit, target, cancels, t
     low, dots, x, b = np.empty((limit, limit)), np.empty(limit), np.empty(limit), np.empty(limit)
     picks, rest = np.empty(limit, np.int64), np.empty(X.shape[1])
     for row in range(first, last):
-        energy = 0.0
-        for j in range(X.shape[1]):
-            energy += np.float64(X[row, j]) * X[row, j]
+        energy = _energy(X, row)
         floor, count = slack * np.sqrt(energy), 0
         if energy > target:
-            products = alpha[row - first]
             count = _positive(
-                X, row, atoms, gram, products, limit, target, thin, floor, corr, low, dots, picks, x, rest, b
+                X, row, atoms, gram, alpha[row - first], limit, target, thin, floor, corr, low, dots, picks, x, rest, b
             )
-        into[2][row] = _residual(X, row, atoms, picks, x, count, rest)
-        _put(row, picks, x, count, rest, into)
+        _put(X, row, atoms, picks, x, count, rest, into)
 
 
 def code_arrays(n: int, limit: int, d: int, dtype: Any, *, with_residual: bool) -> Codes:
@@ -535,30 +537,12 @@ def _descend(alpha, i, atoms, gram, penalty, positive, close, picks, x, taken):
 @njit(cache=True, nogil=True, fastmath=_FAST_WITH_NAN)
 def _code_lasso(X, first, last, alpha, atoms, gram, penalty, positive, relative, into):
     """Codes of rows first to last, whose correlations are the first rows of ``alpha``."""
-    chosen, values, error, residual = into
-    d, k, max_atoms = X.shape[1], gram.shape[0], chosen.shape[1]
-    # on its way a code may have more entries than it ends with
-    picks, x, rest, taken = np.empty(k, np.int64), np.empty(k), np.empty(d), np.empty(k, np.bool_)
+    k = gram.shape[0]  # on its way a code may have more entries than it ends with
+    picks, x, rest, taken = np.empty(k, np.int64), np.empty(k), np.empty(X.shape[1]), np.empty(k, np.bool_)
     for row in range(first, last):
-        energy = 0.0
-        for j in range(d):
-            rest[j] = X[row, j]
-            energy += rest[j] * rest[j]
-        close = relative * np.sqrt(energy)
+        close = relative * np.sqrt(_energy(X, row))
         count = _descend(alpha, row - first, atoms, gram, penalty, positive, close, picks, x, taken)
-        for t in range(max_atoms):
-            chosen[row, t] = picks[t] if t < count else -1
-            values[row, t] = x[t] if t < count else 0.0
-        for t in range(count):
-            for j in range(d):
-                rest[j] -= x[t] * atoms[picks[t], j]
-        square = 0.0
-        for j in range(d):
-            square += rest[j] * rest[j]
-        error[row] = square
-        if residual.shape[0] > 0:
-            for j in range(d):
-                residual[row, j] = rest[j]
+        _put(X, row, atoms, picks, x, count, rest, into)
 
 
 def lasso_codes(

@@ -78,22 +78,13 @@ class Coding:
 
 @dataclass(frozen=True, kw_only=True)
 class Variant:
-    """What an iteration does after the signals are coded.
+    """What an iteration does after the signals are coded: ``updates`` of each atom.
 
-    Parameters
-    ----------
-    updates : int
-        Updates of each atom.
-    extrapolates : bool
-        Whether atoms are moved on by half the step of the updates (`moved_on`).
-    exchanges : bool
-        Whether the least useful atom is exchanged every few iterations (`exchange`).
-    exact : bool
-        Whether an update takes the best atom for the rows that use it (a singular value decomposition), or makes one
-        step towards it.
-    ends_with_updates : bool
-        Whether the atoms of the last updates are returned. The error for the codes before these cannot rise. Otherwise
-        signals are coded once more, and the best atoms are returned.
+    If it ``extrapolates``, atoms are then moved on by half the step of the updates (`moved_on`); if it ``exchanges``,
+    the least useful atom is given up every few iterations (`exchange`). An ``exact`` update takes the best atom for the
+    rows that use it (a singular value decomposition), others make one step towards it. If it ``ends_with_updates``, the
+    atoms of the last updates are returned, whose error for the codes before cannot rise; otherwise signals are coded
+    once more, and the best atoms are returned.
     """
 
     updates: int
@@ -148,7 +139,7 @@ def learn_dictionary(
     total = float(len(X)) if weight is None else float(weight.sum())
     positive, n_fixed = coding.positive, coding.n_reference
     atoms = start.copy()
-    best, best_number, lowest, curve, codes, arrays = atoms, 0, np.inf, [], None, None
+    best, best_number, lowest, curve, codes = atoms, 0, np.inf, [], None
     for number in range(max_iter + 1):
         codes = coding(X, atoms, with_residual=True, into=codes)
         chosen, values, error, residual = codes
@@ -158,8 +149,7 @@ def learn_dictionary(
             best, best_number, lowest = atoms.copy(), number, price
         if number == max_iter or curve[-1] == 0.0:
             break
-        starts, *arrays = users_of(chosen, values, len(atoms), into=arrays)
-        users, x = (array[: starts[-1]] for array in arrays)
+        starts, users, x = users_of(chosen, values, len(atoms))
         previous = atoms.copy()
         for _ in range(variant.updates):
             order = n_fixed + rng.permutation(len(atoms) - n_fixed)
@@ -206,16 +196,9 @@ def moved_on(atoms: Array, previous: Array, *, positive: bool = False) -> None:
 
 
 def exchange(
-    atoms: Array,
-    starts: Array,
-    users: Array,
-    x: Array,
-    weight: Array | None,
-    residual: Array,
-    *,
-    positive: bool,
+    atoms: Array, starts: Array, users: Array, x: Array, weight: Array | None, residual: Array, *, positive: bool,
     n_fixed: int = 0,
-) -> bool:
+) -> bool:  # fmt: skip
     """Give up the least useful atom and split another one in two, if this promises a gain; not the first ``n_fixed``.
 
     An atom d that stands for two leaves residuals along one direction v: its users' sum of w (r . v)^2 is what a
@@ -273,9 +256,8 @@ def replace_idle(
     if not idle.any():
         return 0
     error = np.einsum("ij,ij->i", residual, residual, dtype=np.float64)
-    candidates = np.unique(-error, return_index=True)[1][
-        : _CANDIDATES_PER_ATOM * int(idle.sum())
-    ]  # copies of a row count once
+    candidates = np.unique(-error, return_index=True)[1]  # copies of a row count once
+    candidates = candidates[: _CANDIDATES_PER_ATOM * int(idle.sum())]
     energy = np.einsum("ij,ij->i", X[candidates], X[candidates], dtype=np.float64)
     rows = X[candidates[error[candidates] > _ROUNDING_SHARE[X.dtype.name] * energy]].astype(np.float64)
     fresh = _distinct(unit(np.maximum(rows, 0.0) if positive else rows), int(idle.sum()), atoms[~idle])

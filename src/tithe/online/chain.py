@@ -61,18 +61,12 @@ _SURVEY_SHARE, _MAX_SURVEY_ROWS = 8, 128  # a survey follows after an eighth of 
 
 
 def stale_rows(block: Block, centers: Array, n_rows: int, half_life: float) -> Array:
-    """Whether the cluster of each row has ended: (n,) of bool.
+    """Whether the cluster of each row, that of the nearest of the centres (k, d), has ended: (n,) of bool.
 
     A cluster has ended if it got no row for one and a half half-lives, and would have at least 12 of the rows held
     from this time had it gone on as before: its share of the weight when its last row came, times the rows held since.
-
-    Parameters
-    ----------
-    block : Block
-        Rows with the weights 2^(-age / half_life) times the number of rows that each stands for. Ids are positions in
-        the stream of ``n_rows`` rows.
-    centers : (k, d)
-        Of the clusters.
+    The weights of rows are 2^(-age / half_life) times the number of rows that each stands for; ids are positions in the
+    stream of ``n_rows`` rows.
     """
     weight, k = block.weights(), len(centers)
     labels = assign(block.X, centers)[0]
@@ -154,23 +148,9 @@ def _joined(rows: Array, stride: int) -> Array:
     return np.stack([last[0], mean[1], last[2], mean[3]])
 
 
-@dataclass(frozen=True, kw_only=True)
-class Preset:
-    """Values of the parameters of `PACO` that are not given.
-
-    Parameters
-    ----------
-    eta : float
-    n_samples : int
-    """
-
-    eta: float
-    n_samples: int
-
-
-PRESETS = {
-    "practical": Preset(eta=1.25, n_samples=12),
-    "theory": Preset(eta=1.0, n_samples=500),
+PRESETS: dict[str, dict[str, Any]] = {  # values of parameters of `PACO` that are not given
+    "practical": {"eta": 1.25, "n_samples": 12},
+    "theory": {"eta": 1.0, "n_samples": 500},
 }
 
 
@@ -266,19 +246,10 @@ _OPTIONS = {
 _DRAWS = Parts(Floats("a", "d"), Floats("a", least=1e-300), Floats("a"), Integer(), Integers(("p", 1), "p", least=-1))
 
 
-def _decay(options: dict[str, Any]) -> float:
-    """The factor of the weights of the past with each new row."""
-    return 1.0 if options["half_life"] is None else 2.0 ** (-1.0 / float(options["half_life"]))
-
-
 class Chain(Storable):
     """The centres that predict the next row, the past rows, and the history.
 
-    Parameters
-    ----------
-    options : dict
-        The parameters of `PACO`, with those of the preset filled in.
-    n_features, seed : int
+    ``options`` are the parameters of `PACO`, with those of the preset filled in.
     """
 
     options: Annotated[dict[str, Any], Instance(dict)]
@@ -317,8 +288,7 @@ class Chain(Storable):
         self.clock = np.zeros(2)
         self.scale = None
         self.draws = np.zeros((0, n_features)), np.zeros(0), np.zeros(0), 0, np.full((p + 1, p), -1)
-        swaps = options["kernel"] != "birth_death"  # only these kernels need k-means solutions
-        self.means = np.zeros((p + 1, p, n_features) if swaps else (0, 0, n_features))
+        self.means = np.zeros((p + 1, p, n_features) if self.swaps else (0, 0, n_features))
         self.stamps = np.full(len(self.means), -1)
         self.radius = 0.0
         self._derive(p)
@@ -341,7 +311,8 @@ class Chain(Storable):
 
     def _derive(self, p: int) -> None:
         """Set what follows from options, radius and scale."""
-        self.decay = _decay(self.options)
+        half_life = self.options["half_life"]
+        self.decay = 1.0 if half_life is None else 2.0 ** (-1.0 / float(half_life))  # of weights, with each row
         self.jumps, self.jump_ratios = jump_table(p)
         self.prior, self.schedule = np.array([0.0, 0.0, TINY]), np.zeros(7)
         if self.radius > 0.0:
@@ -356,8 +327,7 @@ class Chain(Storable):
         past.check_held(n, k, self.n_rows)
         expect(self.history.n_rows == self.n_rows, "a history has other rows")
         self._check_draws()
-        swaps = self.options["kernel"] != "birth_death"
-        Floats(*((p + 1, p, d) if swaps else (0, 0, d))).check("means", self.means, {})
+        Floats(*((p + 1, p, d) if self.swaps else (0, 0, d))).check("means", self.means, {})
         Integers(len(self.means), least=-1).check("stamps", self.stamps, {})
 
     def _check_draws(self) -> None:
@@ -370,6 +340,11 @@ class Chain(Storable):
         if scale is not None:
             same = (scale.levels.shape[1], scale.anchors.shape[1]) == self.centers.shape
             expect(same, "a scale has other rows")
+
+    @property
+    def swaps(self) -> bool:
+        """Whether all centres are proposed at once, round k-means solutions of the past."""
+        return bool(self.options["kernel"] != "birth_death")
 
     @property
     def forgets(self) -> bool:
@@ -394,7 +369,7 @@ class Chain(Storable):
             )
 
     def widen(self, n_features: int) -> None:
-        """Continue with more columns, which were 0 in all rows so far."""
+        """Go on with rows of so many columns; new ones were 0 in all rows so far."""
         more = n_features - self.centers.shape[1]
         if more == 0:
             return
@@ -422,10 +397,7 @@ class Chain(Storable):
         d, ball = self.centers.shape[1], _BALL * radius
         self.radius = radius
         self.prior = np.array([log_ball_density(ball, d), ball, radius])
-        self._set_schedule()
-
-    def _set_schedule(self) -> None:
-        self.schedule = schedule(self.options, self.centers.shape[1], self.radius, self.scale)
+        self.schedule = schedule(self.options, d, radius, self.scale)
 
     def _enlarge_radius(self, norm: float) -> None:
         """Double the radius until a row of this norm lies within."""
@@ -443,12 +415,11 @@ class Chain(Storable):
         """
         n, done = len(X), 0
         n_centers, losses, accepted = np.zeros(n, np.int64), np.zeros(n), np.zeros(n)
-        swaps = self.options["kernel"] != "birth_death"
         try:
             while done < n:
                 if self.past.room(self.state) == 0:
                     self._make_room()
-                alone = swaps or self.n_rows + 1 >= self.next_survey
+                alone = self.swaps or self.n_rows + 1 >= self.next_survey
                 m = 1 if alone else min(n - done, self.past.room(self.state), self.next_survey - 1 - self.n_rows)
                 steps = 0 if alone or not self.radius else self.options["n_samples"]
                 held = int(self.state[N])
@@ -462,7 +433,7 @@ class Chain(Storable):
                 if n_added < m:
                     self._enlarge_radius(float(self.clock[1]))
                 elif alone and self.radius:
-                    accepted[done - 1] = self._swap() if swaps else self._survey_and_sample()
+                    accepted[done - 1] = self._swap() if self.swaps else self._survey_and_sample()
         finally:
             if done:
                 self.history.add(n_centers[:done], losses[:done], accepted[:done] / self.options["n_samples"])
@@ -491,7 +462,7 @@ class Chain(Storable):
     def _survey(self) -> None:
         """Measure the scale of the past."""
         self.scale = self._measure()
-        self._set_schedule()
+        self.schedule = schedule(self.options, self.centers.shape[1], self.radius, self.scale)
         self.next_survey = self.n_rows + max(1, min(self.n_rows // _SURVEY_SHARE, _MAX_SURVEY_ROWS))
 
     def _temperature(self) -> tuple[float, float, float]:
@@ -542,16 +513,6 @@ class FinishedChain(Storable):
     restarts: list[tuple[int, float]]
     n_rows: Annotated[int, Integer(least=1)]
     radius: Annotated[float, Number(least=0.0)]
-
-    @classmethod
-    def of(cls, chain: Chain) -> FinishedChain:
-        return cls(
-            centers=chain.current,
-            history=chain.history,
-            restarts=chain.restarts,
-            n_rows=chain.n_rows,
-            radius=float(chain.radius),
-        )
 
     @property
     def current(self) -> Array:

@@ -34,6 +34,15 @@ def _uniform(dice):
 
 
 @njit(cache=True, nogil=True)
+def _set_dice(dice, seed, row, purpose):
+    """Throw for one purpose after one row of one seed."""
+    dice[0] = np.uint64(seed) + np.uint64(row) * np.uint64(0xD1342543DE82EF95)
+    dice[0] += np.uint64(purpose) * np.uint64(0xA0761D6478BD642F)
+    start = _uniform(dice) * 4503599627370496.0
+    dice[0] ^= np.uint64(start) << np.uint64(12)
+
+
+@njit(cache=True, nogil=True)
 def _normals(dice, out):
     for i in range(0, out.shape[0], 2):
         radius, angle = math.sqrt(-2.0 * math.log(_uniform(dice))), 2.0 * math.pi * _uniform(dice)
@@ -375,11 +384,10 @@ def run_chain(X, first_row, seed, past, centers, state, clock, draws, prior, jum
     prediction, curb and the distances to these two. ``draws`` (anchors, taus, log_constants, n_cut, levels) says where
     centres are drawn: new ones round all anchors, old ones round the first ``n_cut``, k of them at a time round those
     numbered levels[k, :k] (-1: there are none). ``law`` is the inverse temperature, the penalty of a centre and the
-    weight of the past, which only scales the walk. At row t, with W the weight after it, they are lambda =
-    schedule[RATE] / sqrt(max(1, W - schedule[LAG])), schedule[ETA] + schedule[ETA_SHARE] lambda W, and W. The curb of
-    the row is schedule[CURB] / sqrt(max(1, W before it)), at most schedule[CURB_MOST] over its loss. With an infinite
-    schedule[LAG] lambda and curb stay the same. A row of a loss above schedule[SURPRISE] becomes the newest of the last
-    anchors. ``clock`` is the weight of all rows so far, and the norm of the row that stopped it.
+    weight of the past, which only scales the walk: at row t, with W the weight after it, lambda =
+    schedule[RATE] / sqrt(max(1, W - schedule[LAG])), schedule[ETA] + schedule[ETA_SHARE] lambda W, and W. With an
+    infinite schedule[LAG] lambda and curb stay the same. ``clock`` is the weight of all rows so far, and the norm of
+    the row that stopped it.
     """
     dice, point, gap = np.empty(1, np.uint64), np.empty(centers.shape[1]), np.empty(past[0].shape[1])
     n_rows = X.shape[0]
@@ -391,9 +399,7 @@ def run_chain(X, first_row, seed, past, centers, state, clock, draws, prior, jum
                 return r
             n_centers[r] = state[K]
             losses[r] = _take_row(X[r], past, centers, state, clock, draws, schedule, decay, law)
-        dice[0] = np.uint64(seed) + np.uint64(first_row + r) * np.uint64(0xD1342543DE82EF95)
-        start = np.uint64(_uniform(dice) * 4503599627370496.0)
-        dice[0] ^= start << np.uint64(12)
+        _set_dice(dice, seed, first_row + r, np.int64(0))
         rate, eta, total, count = law[0], law[1], law[2], 0
         for _ in range(n_steps):
             if _uniform(dice) < _SWAP_SHARE:
@@ -408,15 +414,6 @@ def run_chain(X, first_row, seed, past, centers, state, clock, draws, prior, jum
                 count += _try_move(past, centers, state, draws, prior, rate, total, dice, point, gap)
         accepted[r] = count
     return n_rows
-
-
-@njit(cache=True, nogil=True)
-def _set_dice(dice, seed, row, purpose):
-    """Throw for one purpose after one row of one seed."""
-    dice[0] = np.uint64(seed) + np.uint64(row) * np.uint64(0xD1342543DE82EF95)
-    dice[0] += np.uint64(purpose) * np.uint64(0xA0761D6478BD642F)
-    start = _uniform(dice) * 4503599627370496.0
-    dice[0] ^= np.uint64(start) << np.uint64(12)
 
 
 @njit(cache=True, nogil=True)
@@ -569,8 +566,7 @@ def log_proposal(centers, anchors, k, tau, log_constant, symmetric):
 def _all_inside(centers, k, ball):
     inside = True
     for c in range(k):
-        if _square(centers[c]) > ball * ball:
-            inside = False
+        inside &= _square(centers[c]) <= ball * ball
     return inside
 
 
@@ -579,16 +575,14 @@ def swap_chain(row, seed, past, centers, state, means, stamps, tau, log_constant
                jump_ratios, rate, eta, n_steps):  # fmt: skip
     """Steps of the chain after row number ``row``; returns how many were accepted.
 
-    The law is that of the inverse temperature ``rate`` and the penalty ``eta`` of a centre. ``past`` is (rows, columns,
-    labels); the columns begin with weight, prediction and curb. ``means[k]`` are kept from row to row as a start for
-    the next search, and ``stamps[k]`` is the row they belong to. A ``fresh`` chain starts at a draw with the present
-    number of centres.
+    The law is that of the inverse temperature ``rate`` and the penalty ``eta`` of a centre. ``means[k]`` are kept from
+    row to row as a start for the next search, and ``stamps[k]`` is the row they belong to. A ``fresh`` chain starts at
+    a draw with the present number of centres.
     """
     rows, columns, _ = past
-    weight, predicted, curb = columns[0], columns[1], columns[2]
-    n = state[N]
+    weight, losses, n = columns[WEIGHT], columns[NEAR], state[N]
     dice, trial = np.empty(1, np.uint64), np.empty_like(centers)
-    losses, trial_losses, gap = np.empty(n), np.empty(n), np.empty(n)
+    trial_losses, gap = np.empty(n), np.empty(n)
     _set_dice(dice, seed, row, np.int64(0))
     k = state[K]
     _means_of(rows, weight, n, k, row, seed, means, stamps, gap)
@@ -613,15 +607,10 @@ def swap_chain(row, seed, past, centers, state, means, stamps, tau, log_constant
         _losses(rows, n, trial, new_k, trial_losses)
         change = 0.0
         for i in range(n):
-            step = (trial_losses[i] - losses[i]) * (
-                1.0 + 0.5 * curb[i] * (trial_losses[i] + losses[i] - 2.0 * predicted[i])
-            )
-            change += weight[i] * step
+            change += _gain(columns, i, trial_losses[i])
         log_forward = log_proposal(trial, means[new_k], new_k, tau, log_constant, symmetric)
-        if (
-            log_uniform
-            >= -rate * change + (prior[LOG_BALL] - eta) * (new_k - k) + log_backward - log_forward + jump_ratios[k, way]
-        ):
+        ratio = (prior[LOG_BALL] - eta) * (new_k - k) + log_backward - log_forward + jump_ratios[k, way]
+        if log_uniform >= -rate * change + ratio:
             continue
         for c in range(new_k):
             _copy(trial[c], centers, c)

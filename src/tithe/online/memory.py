@@ -44,7 +44,6 @@ class QuasiPosteriorObjective(SensitivityObjective, MeanPilotObjective):
         return KMeansObjective(n_clusters=self.n_clusters)
 
     def pilot(self, block: Block, *, rng: np.random.Generator) -> Array:
-        """The pilot of k-means on the points."""
         return self._kmeans.pilot(_points(block), rng=rng)
 
     def mean_pilot(self, block: Block) -> Array:
@@ -60,7 +59,6 @@ class QuasiPosteriorObjective(SensitivityObjective, MeanPilotObjective):
         self._kmeans  # noqa: B018 - checks the number of clusters
 
     def sensitivity(self, block: Block, survey: Survey) -> Array:
-        """The score of the class docstring: (n,)."""
         score: Array = self._kmeans.sensitivity(block, survey).at()
         predicted, curb = block.X[:, -2], block.X[:, -1] * block.weights()
         quartic = curb * (survey.cost**2 + predicted**2)
@@ -73,14 +71,12 @@ class QuasiPosteriorObjective(SensitivityObjective, MeanPilotObjective):
         return score
 
     def moments(self, block: Block, pilot: Array) -> Moments:
-        """The moments of k-means: counts, costs and means of the pilot's clusters."""
         return self._kmeans.moments(_points(block), pilot)
 
     def cost(self, block: Block, params: Array) -> Array:
         """g of every row: (n,)."""
         loss = self._kmeans.cost(_points(block), params)
-        change: Array = loss + 0.5 * block.X[:, -1] * (loss - block.X[:, -2]) ** 2
-        return change
+        return np.asarray(loss + 0.5 * block.X[:, -1] * (loss - block.X[:, -2]) ** 2)
 
     def solve(self, block: Block, *, rng: np.random.Generator, init: Any = None) -> Array:
         """Centres of least k-means cost, which leaves out the second term."""
@@ -96,16 +92,7 @@ class Past(StoredState):
 
     Up to ``summary_size`` rows are held unchanged. With one more row they become a leaf of a `CoresetStream`, and a
     coreset of all rows of this stream takes their place. The next ``summary_size`` rows are held beside it, so there
-    are never more than twice ``summary_size`` rows.
-
-    Parameters
-    ----------
-    n_features, max_clusters : int
-    summary_size : int or None
-        None: all rows are held.
-    half_life : float or None
-    seed : int
-        For the draws of the stream.
+    are never more than twice ``summary_size`` rows; None holds all.
     """
 
     summary_size: Annotated[int | None, Optional(Integer(least=2))]

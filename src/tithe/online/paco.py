@@ -42,23 +42,10 @@ def regret_bounds(
 
     C = (3 R)^2 bounds the loss of a centre in the ball of radius 2 R. The formula holds for every tau <= R: it compares
     with centres drawn uniformly within tau of the best ones, which costs d tau^2 / (d + 2) a row, at a divergence
-    from the prior of d k ln(2 R / tau). tau^2 = (d + 2) / (2 lambda T) gives Corollary 1, and lambda = (d + 2) /
-    (2 R^2 sqrt(T)) then Corollary 2. If lambda is so small that this tau is above R, tau = R is taken.
-
-    If lambda_t = lambda sqrt(T / t) falls to lambda, with lambda_0 = lambda_1, the last term is lambda T C^2, since
-    the sum of all lambda_{t-1} is at most 2 lambda T. With the lambda of Corollary 2 this is Corollary 3.
-
-    Parameters
-    ----------
-    max_clusters, d, n_rows : int
-        p, the number of columns, and T.
-    radius : float
-        R.
-    rate : float
-        lambda, for the last row.
-    eta : float
-    falling : bool
-        Whether lambda_t falls, or is fixed.
+    from the prior of d k ln(2 R / tau). tau^2 = (d + 2) / (2 lambda T), or R^2 if that is less, gives Corollary 1, and
+    lambda = (d + 2) / (2 R^2 sqrt(T)) then Corollary 2. If lambda_t = lambda sqrt(T / t) is ``falling`` to lambda,
+    the ``rate`` of the last row, with lambda_0 = lambda_1, the last term is lambda T C^2, since the sum of all
+    lambda_{t-1} is at most 2 lambda T. With the lambda of Corollary 2 this is Corollary 3.
     """
     if rate == 0.0:
         return np.full(max_clusters, np.inf)
@@ -323,10 +310,9 @@ class PACO(ClusterMixin, Described, BaseEstimator):
     def regret_bound(self) -> Array:
         """By how much the expected loss so far can exceed that of the best k centres in hindsight: (max_clusters,).
 
-        Entry k - 1 is for k centres within R of the origin. It is the bound of the paper's Corollary 1 (fixed lambda),
-        2 (``horizon``, after as many rows) or 3 (lambda_t that falls); see `tithe.online.paco`.
-        The norms of the rows are bounded by R. The corollaries are about exact draws from the quasi-posterior. A chain
-        of ``n_samples`` steps approximates them, and so does a summary of more rows than ``summary_size``.
+        Entry k - 1 is for k centres within R, which bounds the norms of the rows, by the paper's Corollary 1 (fixed
+        lambda), 2 (``horizon``, after as many rows) or 3 (lambda_t that falls): see `tithe.online.paco`. They are about
+        exact draws from the quasi-posterior, which a chain of ``n_samples`` steps approximates, and so does a summary.
         """
         chain = self._chain_for("regret_bound")
         options = self._options()
@@ -364,8 +350,8 @@ class PACO(ClusterMixin, Described, BaseEstimator):
     def learn_one(self, x: Mapping[Any, float]) -> None:
         """Take one row, a dict of values by feature name. river's pipelines call this.
 
-        A feature that is missing is 0. A new one becomes one more column, which is 0 in all rows before. The columns
-        have the order of the frame that came first, then that of their names among those that came together.
+        A feature that is missing is 0, and so is a new one in all rows before. The columns have the order of the frame
+        that came first, then that of their names among those that came together.
         """
         options, names, first, columns = self._options(), self._names_of(x), self._chain is None, self._columns()
         names = names + in_order(name for name in x if name not in names)
@@ -377,10 +363,7 @@ class PACO(ClusterMixin, Described, BaseEstimator):
                 self.feature_names_in_ = np.array(names, dtype=object)  # frames are asked for the same order
 
     def predict_one(self, x: Mapping[Any, float]) -> int:
-        """The number of the nearest centre of one row; 0 before the first row.
-
-        A feature that is missing is 0. A feature that no row had is left out.
-        """
+        """The number of the nearest centre of one row, 0 before the first. Unknown features are left out."""
         if self._chain is None:
             return 0
         gap = self._chain.current - self._one(x, self._names_of(x))
@@ -418,10 +401,7 @@ class PACO(ClusterMixin, Described, BaseEstimator):
         return np.asarray(check_array([[x.get(name, 0.0) for name in names]], dtype=np.float64))
 
     def clone(self, new_params: dict[str, Any] | None = None, include_attributes: bool = False) -> Self:
-        """A new estimator with the same parameters, except for ``new_params``.
-
-        ``include_attributes`` copies fitted attributes as well. `sklearn.base.clone` does the same without the options.
-        """
+        """A new estimator with the same parameters, except for ``new_params``; fitted, with ``include_attributes``."""
         copied: Self = copy.deepcopy(self) if include_attributes else clone(self)
         return copied.set_params(**(new_params or {}))
 
@@ -490,7 +470,11 @@ class PACO(ClusterMixin, Described, BaseEstimator):
         if not isinstance(self._chain, Chain):
             return self
         slim = copy.copy(self)
-        slim._chain = FinishedChain.of(self._chain)
+        chain = self._chain
+        slim._chain = FinishedChain(
+            centers=chain.current, history=chain.history, restarts=chain.restarts, n_rows=chain.n_rows,
+            radius=float(chain.radius),
+        )  # fmt: skip
         return slim
 
     def check_relations(self) -> None:
@@ -518,10 +502,8 @@ class PACO(ClusterMixin, Described, BaseEstimator):
     def _options(self) -> dict[str, Any]:
         """The parameters, checked, and filled in where the preset decides."""
         check_params(self, self._constraints)
-        preset = PRESETS[self.preset]
         options = {name: value for name, value in self.get_params(deep=False).items() if name != "random_state"}
-        options["eta"] = preset.eta if self.eta is None else self.eta
-        options["n_samples"] = preset.n_samples if self.n_samples is None else self.n_samples
+        options |= {name: value for name, value in PRESETS[self.preset].items() if options[name] is None}
         if self.summary_size is not None and self.summary_size < 2 * self.max_clusters:
             least = 2 * self.max_clusters
             raise ValueError(f"summary_size={self.summary_size} is less than 2 * max_clusters: take at least {least}.")

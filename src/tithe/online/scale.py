@@ -26,19 +26,10 @@ _ROWS_PER_PIECE = 3  # effective rows, on average
 class Scale(Storable):
     """Statistics of the past, which depend on the rows and on the number of centres at the time of the survey.
 
-    Parameters
-    ----------
-    variance : float
-        Variance within clusters, in one direction.
-    split : float
-        What cutting the largest cluster in two would save if it were Gaussian: the mean over all rows, in units of the
-        variance.
-    anchors, weights : (a, d), (a,)
-        Means and weights of the clusters of Ward's tree, at all levels.
-    n_cut : int
-        The number of clusters that were found apart from each other. They are the first anchors.
-    levels : (p + 1, p)
-        In row k, the anchors that are the k clusters of the tree at this level; -1 if there are fewer.
+    ``variance`` is that within clusters, in one direction; ``split`` is what cutting the largest cluster in two would
+    save if it were Gaussian: the mean over all rows, in units of the variance. ``anchors`` (a, d) and ``weights`` (a,)
+    are those of the clusters of Ward's tree, at all levels, the ``n_cut`` that were found apart from each other first.
+    Row k of ``levels`` (p + 1, p) holds the anchors that are the k clusters of the tree; -1 if there are fewer.
     """
 
     variance: Annotated[float, Number(least=0.0)]
