@@ -15,7 +15,15 @@ from typing import TYPE_CHECKING, Any, Self
 
 import click
 
-from tithe.cli.main import RegisteredGroup
+from tithe.cli.main import (
+    Command,
+    RegisteredGroup,
+    Stop,
+    print_run,
+    print_table,
+    quiet_about_names,
+    resume_hint,
+)
 from tithe.cli.options import (
     SHARE,
     as_click,
@@ -37,7 +45,6 @@ from tithe.cli.sources import (
     skipped_rows,
     source_options,
 )
-from tithe.cli.terminal import Command, Stop, print_run, print_table, quiet_about_names, resume_hint
 from tithe.core.params import POLISH, Option, Target, resolve_size
 from tithe.core.progress import ProgressBar
 from tithe.core.registry import names, resolve

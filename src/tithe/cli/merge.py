@@ -8,9 +8,9 @@ from typing import Any
 
 import click
 
+from tithe.cli.main import Command, coreset_facts, print_result_tables, print_table
 from tithe.cli.options import SIZE, construction_options, seed_option
 from tithe.cli.sources import on_this_machine
-from tithe.cli.terminal import Command, coreset_facts, print_result_tables, print_table
 
 _NOTES = ("construction", "totals", "calibrated_to")
 

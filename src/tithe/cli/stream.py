@@ -12,10 +12,10 @@ from typing import Any, Self
 
 import click
 
+from tithe.cli.main import Stop, Stopped, command_line, coreset_facts, print_table
 from tithe.cli.options import ObjectiveCommand, construction_options, seed_option
 from tithe.cli.size import checkpoint_every_option, checkpoint_option
 from tithe.cli.sources import STDIN, SourceOptions, check_apart, refuse_other, source_options
-from tithe.cli.terminal import Stop, Stopped, command_line, coreset_facts, print_table
 from tithe.core.progress import ProgressBar
 from tithe.core.registry import resolve
 
