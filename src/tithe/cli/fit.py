@@ -99,24 +99,28 @@ class LearnerGroup(RegisteredGroup):
             raise click.UsageError(f"{error} Or an installed estimator: sklearn.naive_bayes.GaussianNB.") from error
 
     def registered(self, name: str) -> click.Command:
+        from sklearn.base import ClassifierMixin, RegressorMixin
+
         if name in names("fit"):
             command: click.Command = resolve("fit", name)
             return command
         if "." in name:
             cls, options = partial(installed_estimator, name), [_parameter_option]
-            summary = f"{name}, an installed estimator, on a coreset."
+            summary, target = f"{name}, an installed estimator, on a coreset.", "--target y "
         else:
             cls = resolve("learner", name)
             options = parameter_options(cls)
+            target = "--target y " if issubclass(cls, (ClassifierMixin, RegressorMixin)) else ""
             if "polish" in signature(cls).parameters:
                 options.append(as_click(cls, Option("polish", POLISH, "Passes that improve the solution, or auto.")))
             summary = cleandoc((cls.__doc__ or "").strip().partition("\n\n")[0])
         assert _fit.callback is not None
+        example = f"tithe fit {name} rows.csv {target}-o result"
         return LearnerCommand(
             name,
             params=[*options, *_fit.params],
             callback=partial(_fit.callback, name=name, cls=cls),
-            help=f"{summary}\n\n{cleandoc(_fit.help or '')}",
+            help=f"{summary}\n\n{cleandoc(_fit.help or '')}\n\n\b\nExample:\n  {example}",
             short_help=summary,
         )
 

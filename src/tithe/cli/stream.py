@@ -95,7 +95,7 @@ def stream(where, how, output, checkpoint, checkpoint_every, write_every, resume
             err=True,
         )
         return
-    _say_goodbye(coreset, running.n_rows, where, output, checkpoint, stopped=stopped)
+    _print_summary(coreset, running.n_rows, where, output, checkpoint, stopped=stopped)
 
 
 def _no_rows(source: Any, where: Sequence[str], how: SourceOptions) -> ValueError:
@@ -315,7 +315,7 @@ def _agreed_names(names: Sequence[str] | None, earlier: str | None) -> list[str]
     return earlier_names
 
 
-def _say_goodbye(
+def _print_summary(
     coreset: Any, n_rows: int, where: Sequence[str], output: str, checkpoint: str, *, stopped: bool
 ) -> None:
     print_table(output, ["", ""], [["rows so far", f"{n_rows:,}"], *coreset_facts(coreset)])

@@ -25,7 +25,7 @@ from tithe.fit.results import BarChart, known_names, table_schema
 from tithe.meta.estimator import CoresetEstimator
 from tithe.plot import weights
 from tithe.plot.axes import COLOURS, GREY, as_png, bare, drawn, new_axes, plain
-from tithe.report.scores import HeldOut, error_figures, error_tables, figure_notes, held_out_scores
+from tithe.report.scores import HeldOut, error_figures, error_tables, held_out_scores
 from tithe.report.tables import ResultTable, described_columns, result_tables
 from tithe.storage.coresets import free_names, write_coreset
 from tithe.storage.models import model_bytes
@@ -202,6 +202,7 @@ def coreset_run(
     coreset, certificate = labelled_coreset(model), certificate_of(model)
     model_file, not_saved = _saved(model, rows=keep_rows)
     details = {} if held_out is None else held_out.details
+    errors = error_figures(details)
     clusters = model.summary().get("clusters")
     if clusters and row_names:
         clusters = [{**cluster, "typical_row_name": row_names.get(cluster["typical_row"])} for cluster in clusters]
@@ -227,11 +228,11 @@ def coreset_run(
         },
         tables=error_tables(details),
         figures={
-            **error_figures(details),
+            **{caption: picture for caption, (picture, _) in errors.items()},
             "Weights of the coreset": drawn(weights, coreset, height=2.6),
             **report_of(learner).figures(model),
         },
-        notes=figure_notes(details),
+        notes={caption: note for caption, (_, note) in errors.items()},
         footer="The certificate is about all rows learned from, never about the coreset alone. <code>coreset.parquet"
         "</code> holds the rows that were kept, <code>model.tithe</code> the model, <code>results.json</code> these "
         "numbers, and the coefficients or centres of all columns.",
