@@ -11,13 +11,16 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import click
 
 from tithe.core.progress import Progress
 from tithe.core.registry import names, resolve
 from tithe.core.version import __version__
+
+if TYPE_CHECKING:  # a command that only shows its options need not load it
+    from tithe.report.run import Run
 
 _CALLERS_MISTAKES = (
     *(ValueError, FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError),
@@ -241,8 +244,8 @@ def coreset_facts(coreset: Any) -> list[list[str]]:
     ]
 
 
-def print_run(output: str, run: Any, numbers: dict[str, Any]) -> None:
-    """What a `tithe.report.run.Run` has written into a folder; ``numbers`` are those of ``results.json``."""
+def print_run(output: str, run: Run, numbers: dict[str, Any]) -> None:
+    """What a run has written into a folder; ``numbers`` are those of ``results.json``."""
     print_table(output, ["", ""], [list(fact) for fact in run.all_facts()])
     for in_short, text in run.sentences:
         click.echo(in_options(f"{in_short} {text}".strip()))

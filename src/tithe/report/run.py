@@ -20,8 +20,8 @@ from tithe.core.passes import DataPass
 from tithe.core.progress import bytes_text, peak_memory, seconds_text
 from tithe.core.registry import names, resolve
 from tithe.core.version import __version__
-from tithe.fit.base import with_classes
-from tithe.fit.results import BarChart, known_names, table_schema
+from tithe.fit.base import CoresetLearner, with_classes
+from tithe.fit.results import BarChart, Described, known_names, table_schema
 from tithe.meta.estimator import CoresetEstimator
 from tithe.plot import weights
 from tithe.plot.axes import COLOURS, GREY, as_png, bare, drawn, new_axes, plain
@@ -61,7 +61,7 @@ class Run:
     """A model, its rows, and what is said of it on the terminal, on the page and in ``results.json``."""
 
     learner: str  # as `tithe fit` names it
-    model: Any  # fitted, with the `summary` and the `charts` of `Described`
+    model: Described  # fitted
     files: list[str]
     n_rows: int  # of these files, learned from
     seconds: float
@@ -184,7 +184,7 @@ def _as_plain(value: Any) -> Any:
 
 
 def coreset_run(
-    model: Any,
+    model: CoresetLearner,
     *,
     held_out: HeldOut | None,
     n_held_out: int,
@@ -246,7 +246,7 @@ def coreset_run(
     )
 
 
-def _saved(model: Any, *, rows: bool) -> tuple[bytes | None, str | None]:
+def _saved(model: CoresetLearner, *, rows: bool) -> tuple[bytes | None, str | None]:
     """The bytes of a model; or why one of another library cannot be loaded without trusting the file."""
     try:
         return model_bytes(model, rows=rows), None
@@ -256,7 +256,7 @@ def _saved(model: Any, *, rows: bool) -> tuple[bytes | None, str | None]:
         return None, str(error)
 
 
-def certificate_of(model: Any) -> Certificate | None:
+def certificate_of(model: CoresetLearner) -> Certificate | None:
     """The certificate of a model; one of another library has only the scores on rows held out."""
     return None if isinstance(model, CoresetEstimator) else model.certificate_
 
@@ -273,7 +273,7 @@ def labelled_coreset(model: Any) -> Coreset:
 
 
 def _sentences(
-    model: Any, certificate: Certificate | None, held_out: HeldOut | None, not_saved: str | None
+    model: CoresetLearner, certificate: Certificate | None, held_out: HeldOut | None, not_saved: str | None
 ) -> list[tuple[str, str]]:
     sentences = []
     if certificate is not None:
