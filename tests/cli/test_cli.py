@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 
@@ -193,6 +194,14 @@ def test_every_command_has_an_example_and_a_line_in_the_documentation(name: str)
     root = Path(__file__).parents[2]
     pages = [root / "README.md", *(root / "docs").glob("*.md"), *(root / "docs" / "guide").glob("*.md")]
     assert any(f"tithe {name}" in page.read_text() for page in pages), "add an example to a page of docs/"
+
+
+@pytest.mark.parametrize("name", [*names("learner"), "sklearn.naive_bayes.GaussianNB"])
+def test_the_help_of_every_learner_has_an_example_that_names_a_target_if_one_is_needed(name: str, capsys) -> None:
+    assert run("fit", name, "--help") == 0
+    (example,) = re.findall(rf"Example:\n +tithe fit {name} (.*) -o ", capsys.readouterr().out)
+    clusters = name in ("kmeans", "kmedians", "gmm", "ksvd", "odm-clustering")
+    assert ("--target" in example) is not clusters
 
 
 def test_help_loads_nothing_heavy() -> None:

@@ -10,7 +10,7 @@ import pytest
 from running import rows_table, run, write_folder
 
 from tithe.cli.fit import fit
-from tithe.cli.terminal import in_options
+from tithe.cli.main import in_options
 
 SAID = {
     "Skip such rows: bad_rows='skip' (--bad-rows skip).": "Skip such rows: --bad-rows skip.",

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from leaf_source import LeafSource
 
-from tithe.cli.terminal import Stop
+from tithe.cli.main import Stop
 from tithe.core import progress
 from tithe.core.passes import DataPass
 from tithe.core.progress import ProgressBar, bytes_text, memory, peak_memory, seconds_text

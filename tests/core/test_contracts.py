@@ -45,7 +45,7 @@ FOREIGN = {
     "fit/results.py:probe": "an estimator of another library that was read from a file",
     "core/data.py:Coreset.__repr__": "the provenance is shown",
     "core/data.py:Coreset._repr_html_": "the provenance is shown",
-    "report/compare.py:_parameters": "the parameters are shown",
+    "report/compare.py:_result": "the parameters are shown",
     "report/compare.py:Runner.run": "how the rows were drawn is shown",
     "report/run.py:_facts": "the provenance is shown",
     "cli/build.py:_about": "the provenance is shown",

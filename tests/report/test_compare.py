@@ -16,7 +16,7 @@ import tithe
 from tithe import Block, compare, open_dataset
 from tithe.objectives import KMeansObjective, LeastSquaresObjective, LogisticObjective
 from tithe.report.compare import Judge
-from tithe.report.comparison import PHASES, Comparison, text_rows
+from tithe.report.comparison import PHASES, Comparison
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +82,7 @@ def test_the_page_the_json_and_the_csv_hold_the_same_numbers(rare: Comparison, t
     parser.feed(text)
     lines = parser.lines[1:]
     assert len(lines) == len(results["table"]) == len(rare.table)
-    titles, shown = text_rows(rare)
+    titles, shown = rare.text_rows()
     for numbers, expected, printed in zip(lines, results["table"], shown, strict=True):
         assert len(numbers) == 11
         for name, value, words in numbers:
@@ -107,7 +107,7 @@ def test_nothing_is_left_if_a_file_cannot_be_written(rare: Comparison, tmp_path,
     def full(*args, **options):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("tithe.report.comparison.page_of", lambda comparison: "a page")
+    monkeypatch.setattr(Comparison, "_page", lambda comparison: "a page")
     rare.write(tmp_path / "out")
     before = {file.name: file.read_bytes() for file in (tmp_path / "out").iterdir()}
     monkeypatch.setattr("tithe.core.files.os.fsync", full)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from tithe.report.recommend import recommend
+from tithe.report.comparison import recommend
 
 
 def _line(method: str, size: int, excess: float, seconds: float, fit: float = 0.01, worst: float | None = None) -> dict:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tithe.cli.terminal import print_result_tables
+from tithe.cli.main import print_result_tables
 
 
 def test_entries_of_atoms_are_text_that_begins_in_one_column(capsys) -> None:

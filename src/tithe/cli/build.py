@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from tithe.cli.main import Stop, Stopped, print_table, resume_hint
 from tithe.cli.options import (
     SHARE,
     ObjectiveCommand,
@@ -32,7 +33,6 @@ from tithe.cli.sources import (
     skipped_rows,
     source_options,
 )
-from tithe.cli.terminal import Stop, Stopped, print_table, resume_hint
 from tithe.core.progress import ProgressBar, bytes_text, peak_memory, seconds_text
 from tithe.core.registry import resolve
 

@@ -6,9 +6,9 @@ import json
 
 import click
 
+from tithe.cli.main import Command, print_table
 from tithe.cli.options import POSITIVE, SHARE, SIZE, seed_option
 from tithe.cli.sources import source_options
-from tithe.cli.terminal import Command, print_table
 from tithe.core.files import replacing
 
 _MEANINGS = {  # of the answer of a rule

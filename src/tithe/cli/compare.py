@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from tithe.cli.main import Command, print_table, steps
 from tithe.cli.options import (
     POSITIVE,
     SHARE,
@@ -17,7 +18,6 @@ from tithe.cli.options import (
     seed_option,
 )
 from tithe.cli.sources import checked_output, source_options
-from tithe.cli.terminal import Command, print_table, steps
 from tithe.core.params import CORESET_SIZE, POLISH
 from tithe.core.registry import names, resolve
 
@@ -100,7 +100,6 @@ def compare(  # type: ignore[no-untyped-def]
     how.check_target(where, goal.target)
     with running_engine(engine, scheduler, jobs) as runs_on:
         from tithe.report.compare import compare as run_comparison
-        from tithe.report.comparison import text_rows
 
         source = how.open(where)
         with steps() as step:
@@ -122,7 +121,7 @@ def compare(  # type: ignore[no-untyped-def]
             )
         page = result.write(output)
     title = f"{objective} on {result.n_rows:,} rows, {result.n_held_out:,} held out"
-    print_table(title, *text_rows(result))
+    print_table(title, *result.text_rows())
     for note in filter(None, (result.reference_note, result.draw_note)):
         click.echo(note)
     click.echo(str(result.recommendation))
@@ -146,12 +145,12 @@ def demo(output: str, rows: int, size: int) -> None:
     if size >= rows:
         raise click.UsageError(f"--size {size} keeps all of the {rows:,} payments: ask for fewer.")
     with steps() as step:
-        from tithe.report.demo import run_demo, table_rows
+        from tithe.report.demo import COLUMNS, run_demo
+        from tithe.report.tables import text_rows
 
         results, page = run_demo(output, n_rows=rows, coreset_size=size, progress=step)
-    titles, lines = table_rows(results)
     title = f"Rare groups in {rows:,} payments, medians of {results.methods[0]['n_fits']} draws"
-    print_table(title, titles, [[text for _, _, text in line] for line in lines])
+    print_table(title, *text_rows(COLUMNS, results.methods))
     for sentence in (*results.sentences(), results.in_short):
         click.echo(sentence)
     click.echo(f"What was done, the picture, and what to do next: {page}")

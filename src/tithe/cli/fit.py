@@ -15,7 +15,15 @@ from typing import TYPE_CHECKING, Any, Self
 
 import click
 
-from tithe.cli.main import RegisteredGroup
+from tithe.cli.main import (
+    Command,
+    RegisteredGroup,
+    Stop,
+    print_run,
+    print_table,
+    quiet_about_names,
+    resume_hint,
+)
 from tithe.cli.options import (
     SHARE,
     as_click,
@@ -37,7 +45,6 @@ from tithe.cli.sources import (
     skipped_rows,
     source_options,
 )
-from tithe.cli.terminal import Command, Stop, print_run, print_table, quiet_about_names, resume_hint
 from tithe.core.params import POLISH, Option, Target, resolve_size
 from tithe.core.progress import ProgressBar
 from tithe.core.registry import names, resolve
@@ -45,6 +52,8 @@ from tithe.core.registry import names, resolve
 if TYPE_CHECKING:  # a command that only shows its options need not load these
     from tithe.core.contracts import Source
     from tithe.core.data import Block
+    from tithe.fit.base import CoresetLearner
+    from tithe.report.run import Run
     from tithe.report.scores import HeldOut
 
 _SHARE = 0.05  # of the rows that are held out by default
@@ -92,24 +101,28 @@ class LearnerGroup(RegisteredGroup):
             raise click.UsageError(f"{error} Or an installed estimator: sklearn.naive_bayes.GaussianNB.") from error
 
     def registered(self, name: str) -> click.Command:
+        from sklearn.base import ClassifierMixin, RegressorMixin
+
         if name in names("fit"):
             command: click.Command = resolve("fit", name)
             return command
         if "." in name:
             cls, options = partial(installed_estimator, name), [_parameter_option]
-            summary = f"{name}, an installed estimator, on a coreset."
+            summary, target = f"{name}, an installed estimator, on a coreset.", "--target y "
         else:
             cls = resolve("learner", name)
             options = parameter_options(cls)
+            target = "--target y " if issubclass(cls, (ClassifierMixin, RegressorMixin)) else ""
             if "polish" in signature(cls).parameters:
                 options.append(as_click(cls, Option("polish", POLISH, "Passes that improve the solution, or auto.")))
             summary = cleandoc((cls.__doc__ or "").strip().partition("\n\n")[0])
         assert _fit.callback is not None
+        example = f"tithe fit {name} rows.csv {target}-o result"
         return LearnerCommand(
             name,
             params=[*options, *_fit.params],
             callback=partial(_fit.callback, name=name, cls=cls),
-            help=f"{summary}\n\n{cleandoc(_fit.help or '')}",
+            help=f"{summary}\n\n{cleandoc(_fit.help or '')}\n\n\b\nExample:\n  {example}",
             short_help=summary,
         )
 
@@ -223,7 +236,7 @@ def _fit(  # type: ignore[no-untyped-def]
     _finish(output, run, numbers, new, how, jobs)
 
 
-def _finish(output: str, run: Any, numbers: dict[str, Any], new: str | None, how: SourceOptions, jobs: Any) -> None:
+def _finish(output: str, run: Run, numbers: dict[str, Any], new: str | None, how: SourceOptions, jobs: Any) -> None:
     """Write predictions if they are asked for, and say what was done."""
     write_predictions_beside(output, run.model, new, how, jobs)
     print_run(output, run, numbers)
@@ -244,11 +257,11 @@ def write_predictions_beside(output: str, model: Any, new: str | None, how: Sour
         print_table(file, ["", ""], write_predictions(file, model, [new], plain, stop, proba=proba, jobs=jobs))
 
 
-def _choose_size(model: Any, scored: ScoredRows, eps: float, seed: int, earlier: int | None) -> str:
+def _choose_size(model: CoresetLearner, scored: ScoredRows, eps: float, seed: int, earlier: int | None) -> str:
     """Set the number of rows to keep; returns the reason for it."""
     goal, _ = model.planned(scored.training.n_rows, scored.training.n_features)
     size, why = choose_size(scored.training, goal, None, eps=eps, promise="fit", seed=seed, earlier=earlier)
-    model.set_params(coreset_size=size)
+    model.coreset_size = size
     click.echo(f"{size:,} rows are kept, {why}.", err=True)
     return why
 
@@ -264,7 +277,7 @@ def _target_of(model: Any) -> Target:
 
 
 def _run_of(
-    model: Any,
+    model: CoresetLearner,
     learner: str,
     where: Sequence[str],
     how: SourceOptions,
@@ -273,7 +286,7 @@ def _run_of(
     seconds: float,
     *,
     keep_rows: bool,
-) -> Any:
+) -> Run:
     from tithe.report.run import coreset_run
 
     is_apart = held_out is not None and scored.held_out is not None and not held_out.learned_later
@@ -292,14 +305,21 @@ def _run_of(
     )
 
 
-def _typical_rows(model: Any) -> list[int]:
+def _typical_rows(model: CoresetLearner) -> list[int]:
     """Ids of the rows that stand for clusters."""
     rows = [cluster["typical_row"] for cluster in model.summary().get("clusters", [])]
     return [row for row in rows if row is not None]
 
 
 def _print_plan(
-    source: Any, model: Any, where: Any, output: str, jobs: int | None, seed: int, scored: ScoredRows, why: str
+    source: Source,
+    model: CoresetLearner,
+    where: Any,
+    output: str,
+    jobs: int | None,
+    seed: int,
+    scored: ScoredRows,
+    why: str,
 ) -> None:
     from tithe.reduce.plan import Plan
 
@@ -363,7 +383,7 @@ class ScoredRows:
             words=f"{100 * share:.3g} % of all, chosen by a hash of their ids",
         )
 
-    def can_be_learned(self, model: Any, scores: HeldOut | None) -> bool:
+    def can_be_learned(self, model: CoresetLearner, scores: HeldOut | None) -> bool:
         """Whether a fit to all rows takes no longer than that to the others: none is left out by a coreset.
 
         So few rows are missed most, and with many the second fit would take as long as the first.
@@ -416,8 +436,15 @@ def usual_share(n_rows: int | None) -> float:
 
 
 def fit_coreset(
-    model: Any, name: str, file: str, how: SourceOptions, *, test: str | None, keep_rows: bool, jobs: int | None
-) -> Any:
+    model: CoresetLearner,
+    name: str,
+    file: str,
+    how: SourceOptions,
+    *,
+    test: str | None,
+    keep_rows: bool,
+    jobs: int | None,
+) -> Run:
     """Fit to the rows of a coreset file, and score on those of ``test``; returns the run."""
     from sklearn.utils import get_tags
 
@@ -436,7 +463,7 @@ def fit_coreset(
         raise ValueError(f"{file} has no target: build it with --target.")
     start = perf_counter()
     fit_on_saved_coreset(model, coreset, load_schema(file))
-    model.set_params(engine="auto")  # the model must not depend on the threads of this machine
+    model.engine = "auto"  # the model must not depend on the threads of this machine
     held_out = None
     if test is not None:
         schema = table_schema(model)

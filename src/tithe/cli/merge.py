@@ -8,9 +8,9 @@ from typing import Any
 
 import click
 
+from tithe.cli.main import Command, coreset_facts, print_result_tables, print_table
 from tithe.cli.options import SIZE, construction_options, seed_option
 from tithe.cli.sources import on_this_machine
-from tithe.cli.terminal import Command, coreset_facts, print_result_tables, print_table
 
 _NOTES = ("construction", "totals", "calibrated_to")
 
@@ -124,10 +124,11 @@ def _inspect_model(file: str, title: str) -> None:
     from tithe.storage.models import load_model, model_about
 
     model, about = load_model(file), model_about(file)
+    inside = f"yes, {about['n_rows']:,} in coresets and streams" if about.get("rows", True) else "none"
     rows = [
         ["model", " ".join(repr(model).split())],  # with the parameters that are not the defaults
         ["written by", f"tithe {about.get('tithe', '(an unknown version)')}"],
-        ["training rows inside", _rows_inside(about)],
+        ["training rows inside", inside],
         ["columns", _columns(model)],
     ]
     summary = model.summary() if isinstance(model, Described) else {}
@@ -144,11 +145,6 @@ def _print_columns(schema: Any) -> None:
     from tithe.report.tables import described_columns
 
     print_result_tables({"columns": described_columns(schema)}, most=_MAX_ROWS)
-
-
-def _rows_inside(about: dict[str, Any]) -> str:
-    """Whether training rows were saved with the model."""
-    return f"yes, {about['n_rows']:,} in coresets and streams" if about.get("rows", True) else "none"
 
 
 def _columns(model: Any) -> str:

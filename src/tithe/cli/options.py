@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tithe.cli.terminal import Command
+from tithe.cli.main import Command
 from tithe.core.params import CORESET_SIZE, Boolean, Constraint, OneOf, Option
 from tithe.core.registry import names, resolve
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from tithe.cli.main import Command, Stop, all_or_nothing, print_table, quiet_about_names
 from tithe.cli.options import jobs_option
 from tithe.cli.sources import (
     TABLE_FORMATS,
@@ -20,7 +21,6 @@ from tithe.cli.sources import (
     source_options,
     spread,
 )
-from tithe.cli.terminal import Command, Stop, all_or_nothing, print_table, quiet_about_names
 from tithe.core.progress import ProgressBar
 
 _ENDINGS = (".csv", ".parquet", ".pq")

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tithe.cli.main import print_table
 from tithe.cli.options import POSITIVE, SHARE, ObjectiveCommand, promise_option, seed_option
 from tithe.cli.sources import source_options
-from tithe.cli.terminal import print_table
 from tithe.core.progress import Checkpoint, bytes_text, memory, seconds_text
 from tithe.core.registry import resolve
 

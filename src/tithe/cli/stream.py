@@ -12,10 +12,10 @@ from typing import Any, Self
 
 import click
 
+from tithe.cli.main import Stop, Stopped, command_line, coreset_facts, print_table
 from tithe.cli.options import ObjectiveCommand, construction_options, seed_option
 from tithe.cli.size import checkpoint_every_option, checkpoint_option
 from tithe.cli.sources import STDIN, SourceOptions, check_apart, refuse_other, source_options
-from tithe.cli.terminal import Stop, Stopped, command_line, coreset_facts, print_table
 from tithe.core.progress import ProgressBar
 from tithe.core.registry import resolve
 
@@ -95,7 +95,7 @@ def stream(where, how, output, checkpoint, checkpoint_every, write_every, resume
             err=True,
         )
         return
-    _say_goodbye(coreset, running.n_rows, where, output, checkpoint, stopped=stopped)
+    _print_summary(coreset, running.n_rows, where, output, checkpoint, stopped=stopped)
 
 
 def _no_rows(source: Any, where: Sequence[str], how: SourceOptions) -> ValueError:
@@ -315,7 +315,7 @@ def _agreed_names(names: Sequence[str] | None, earlier: str | None) -> list[str]
     return earlier_names
 
 
-def _say_goodbye(
+def _print_summary(
     coreset: Any, n_rows: int, where: Sequence[str], output: str, checkpoint: str, *, stopped: bool
 ) -> None:
     print_table(output, ["", ""], [["rows so far", f"{n_rows:,}"], *coreset_facts(coreset)])

@@ -8,9 +8,9 @@ from typing import Any
 
 import click
 
+from tithe.cli.main import Command, print_table
 from tithe.cli.options import Value, seed_option
 from tithe.cli.sources import limit_option
-from tithe.cli.terminal import Command, print_table
 from tithe.core.params import OneOf, RealNumber
 from tithe.core.progress import ProgressBar, bytes_text, peak_memory, seconds_text
 

@@ -48,13 +48,23 @@ class NumericTarget:
 
 
 class CoresetLinearRegressor(RegressorMixin, CoresetLinearModel):
-    """A linear model with one score and a numeric target.
+    """A linear model with one score and a numeric target: the base class of regressors, yours too.
 
-    Subclasses have the parameters of `CoresetLinearModel`, ``alpha`` and ``max_iter``. They set ``_loss``, or define
-    ``_objective()``.
+    Subclasses have the parameters of `CoresetRidge`, and set ``objective_class``, which is made with ``alpha``,
+    ``fit_intercept``, ``max_iter`` and ``tol``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import tithe
+    >>> class LeastSquares(tithe.objectives.CoresetLinearRegressor):
+    ...     objective_class = tithe.objectives.LeastSquaresObjective
+    >>> X = np.random.default_rng(0).normal(size=(500, 2))
+    >>> LeastSquares(alpha=1e-6, random_state=0).fit(X, X @ [1.0, 2.0]).coef_.round(3).tolist()
+    [1.0, 2.0]
     """
 
-    _loss: ClassVar[type[SingleScoreObjective]]
+    objective_class: ClassVar[type[SingleScoreObjective]]
     _tol_ratio: ClassVar[float] = CORESET_TOL_RATIO
 
     coef_ = FittedAttribute[Array](Floats("d", dtypes=FLOATS))
@@ -93,7 +103,7 @@ class CoresetLinearRegressor(RegressorMixin, CoresetLinearModel):
 
     def _objective(self) -> SingleScoreObjective:
         tol = self._tol_ratio * self.tol
-        return self._loss(alpha=self.alpha, fit_intercept=self.fit_intercept, max_iter=self.max_iter, tol=tol)
+        return self.objective_class(alpha=self.alpha, fit_intercept=self.fit_intercept, max_iter=self.max_iter, tol=tol)
 
     @lazy_on_collections
     def predict(self, X: Any) -> Array:
@@ -168,7 +178,7 @@ class CoresetRidge(CoresetLinearRegressor):
     """
 
     options = (*LeastSquaresObjective.options, TOLERANCE)
-    _loss = LeastSquaresObjective
+    objective_class = LeastSquaresObjective
 
 
 class CoresetPoissonRegressor(CoresetLinearRegressor):
@@ -214,7 +224,7 @@ class CoresetPoissonRegressor(CoresetLinearRegressor):
     """
 
     options = (*PoissonObjective.options, TOLERANCE)
-    _loss = PoissonObjective
+    objective_class = PoissonObjective
 
     def fit(
         self,
@@ -320,7 +330,7 @@ class CoresetHuberRegressor(CoresetLinearRegressor):
     """
 
     options = (*HuberObjective.options, TOLERANCE)
-    _loss = HuberObjective
+    objective_class = HuberObjective
     _tol_ratio = 1e-8  # the last steps of Newton's method cost little
     scale_ = FittedAttribute[float](Number(least=0.0))
 

@@ -12,9 +12,9 @@ import click
 import numpy as np
 
 from tithe.cli.fit import ScoredRows, usual_share, write_predictions_beside
+from tithe.cli.main import Command, all_or_nothing, print_run, quiet_about_names
 from tithe.cli.options import jobs_option, parameter_options, seed_option, size_option
 from tithe.cli.sources import SourceOptions, checked_output, names_of_rows, source_options
-from tithe.cli.terminal import Command, all_or_nothing, print_run, quiet_about_names
 from tithe.core.contracts import Source
 from tithe.core.data import Array, Block, concat
 from tithe.core.seeding import key_of, uniform_of

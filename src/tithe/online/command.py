@@ -11,9 +11,9 @@ from typing import Any, Self
 
 import click
 
+from tithe.cli.main import Command, Stop, Stopped, command_line, print_run
 from tithe.cli.options import seed_option
 from tithe.cli.sources import SourceOptions, checked_output, refuse_other, source_options
-from tithe.cli.terminal import Command, Stop, Stopped, command_line, print_run
 from tithe.core.progress import LINE_SECONDS
 
 _BATCH_ROWS = 500  # rows between two updates of the view, and between two checks whether to stop

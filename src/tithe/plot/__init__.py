@@ -3,12 +3,12 @@
 from typing import TYPE_CHECKING, Any
 
 from tithe.core.registry import registered_attribute
-from tithe.plot.comparison import quality_by_size as quality_by_size
-from tithe.plot.comparison import quality_by_time as quality_by_time
-from tithe.plot.coresets import projection as projection
-from tithe.plot.coresets import weights as weights
-from tithe.plot.curves import k_curve as k_curve
-from tithe.plot.curves import polish_curve as polish_curve
+from tithe.plot.figures import k_curve as k_curve
+from tithe.plot.figures import polish_curve as polish_curve
+from tithe.plot.figures import projection as projection
+from tithe.plot.figures import quality_by_size as quality_by_size
+from tithe.plot.figures import quality_by_time as quality_by_time
+from tithe.plot.figures import weights as weights
 
 if TYPE_CHECKING:
     from tithe.dictionary.plot import atoms as atoms

@@ -7,7 +7,8 @@ import os
 import time
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -45,8 +46,7 @@ from tithe.reduce.build import reduce_rows
 from tithe.reduce.distortion import random_queries, ratio_error, total_costs
 from tithe.reduce.generic import GenericObjective
 from tithe.reduce.plan import Plan, resolve_pair
-from tithe.report.comparison import PHASES, Comparison
-from tithe.report.recommend import recommend
+from tithe.report.comparison import PHASES, Comparison, recommend
 from tithe.rows.clusters import as_rows
 from tithe.rows.leaves import MappedSource, SplitSource
 
@@ -156,43 +156,23 @@ def compare(
     goal: Objective = make("objective", objective)
     if isinstance(goal, GenericObjective):
         raise ValueError("objective='generic' has no model to fit: name that of the model which you want to learn.")
-    methods = methods_of(goal, constructions, calibrate=calibrate)
+    methods = _methods(goal, constructions, calibrate=calibrate)
     seed = as_seed(random_state)
-    step = _Steps(progress)
-    step("reading")
+    tell = progress or (lambda n_done, n_steps, name: None)
+    tell(0, 2, "reading")
     rows = compared_rows(X, y, sample_weight, objective=goal, holdout=holdout, memory=memory, engine=engine, seed=seed)
     n_kept = _rows_to_keep(sizes, rows)
     runner = Runner(rows, seed)
-    step.expect(3 + n_repeats + n_repeats * len(n_kept) * len(methods))
-    step("warming up")
+    draws = list(product(n_kept, methods, range(n_repeats)))
+    n_steps = 3 + n_repeats + len(draws)
+    tell(1, n_steps, "warming up")
     runner.warm_up(methods, polish)
-    runs = runner.full_fits(n_repeats, full_seconds, lambda: step("all rows"))
-    step.skip(n_repeats - len(runs))
-    for size in n_kept:
-        for method in methods:
-            for repeat in range(n_repeats):
-                step(f"{method.name}, {size:,} rows")
-                runs += runner.run(method, size, repeat, polish)
-    step("measuring")
-    return _result(goal, rows, runner, runs, tol=tol, n_repeats=n_repeats)
-
-
-class _Steps:
-    """Counts steps and tells someone."""
-
-    def __init__(self, progress: Step | None) -> None:
-        self._progress, self._done, self._total = progress, 0, 2
-
-    def expect(self, total: int) -> None:
-        self._total = total
-
-    def skip(self, n_steps: int) -> None:
-        self._done += n_steps
-
-    def __call__(self, name: str) -> None:
-        if self._progress is not None:
-            self._progress(self._done, self._total, name)
-        self._done += 1
+    runs = runner.full_fits(n_repeats, full_seconds, lambda repeat: tell(2 + repeat, n_steps, "all rows"))
+    for n_done, (size, method, repeat) in enumerate(draws, 2 + n_repeats):
+        tell(n_done, n_steps, f"{method.name}, {size:,} rows")
+        runs += runner.run(method, size, repeat, polish)
+    tell(n_steps - 1, n_steps, "measuring")
+    return _result(goal, runner, runs, tol=tol, n_repeats=n_repeats)
 
 
 def _rows_to_keep(sizes: Sequence[int | float] | None, rows: ComparedRows) -> list[int]:
@@ -214,29 +194,26 @@ def _rows_to_keep(sizes: Sequence[int | float] | None, rows: ComparedRows) -> li
     return sorted(set(n_kept))
 
 
-def _parameters(objective: Objective) -> dict[str, Any]:
-    """The parameters that the objective declares. JSON has no infinity, which is therefore text."""
-    values = {option.parameter: getattr(objective, option.parameter) for option in objective.options}
-    return {name: str(value) if value == math.inf else value for name, value in values.items()}
-
-
-def _result(
-    goal: Objective, rows: ComparedRows, runner: Runner, runs: list[Trial], *, tol: float, n_repeats: int
-) -> Comparison:
-    values = runner.values([run.params for run in runs])
-    full = np.array([run.size == rows.n_rows for run in runs])
+def _result(goal: Objective, runner: Runner, runs: list[Trial], *, tol: float, n_repeats: int) -> Comparison:
+    rows = runner.rows
+    values = runner.values([params for _, params in runs])
+    full = np.array([run["size"] == rows.n_rows for run, _ in runs])
     lowest = values[full].min() if full.any() else values.min()
-    judge, (quality, higher_is_better) = Judge(rows.objective, rows.held_out), quality_of(rows.objective)
-    records = [_record(run, _excess(value, lowest), judge) for run, value in zip(runs, values, strict=True)]
+    judge, records = Judge(rows.objective, rows.held_out), []
+    for (run, params), value in zip(runs, values, strict=True):
+        quality, loss = judge.scores(params)
+        records.append({**run, "quality": quality, "held_out_loss": loss, "excess": _excess(value, lowest)})
     table = _table(records, rows.n_rows)
+    parameters = {option.parameter: getattr(goal, option.parameter) for option in goal.options}
     return Comparison(
         objective=goal.name,
-        parameters=_parameters(goal),
+        # JSON has no infinity, which is therefore text
+        parameters={name: str(value) if value == math.inf else value for name, value in parameters.items()},
         n_rows=rows.n_rows,
         n_held_out=len(rows.held_out),
         n_features=rows.held_out.n_features,
-        quality=quality,
-        higher_is_better=higher_is_better,
+        quality=judge.quality,
+        higher_is_better=judge.higher_is_better,
         tol=float(tol),
         n_repeats=n_repeats,
         reference="the best fit on all rows" if full.any() else "the best solution of any method",
@@ -246,7 +223,7 @@ def _result(
             table,
             tol=tol,
             n_rows=rows.n_rows,
-            quality=quality,
+            quality=judge.quality,
             one_solution=isinstance(rows.objective, ConvexObjective),
         ),
     )
@@ -257,27 +234,6 @@ def _excess(value: float, lowest: float) -> float:
     if lowest > 0.0:
         return float(value / lowest - 1.0)
     return 0.0 if value == lowest else math.inf
-
-
-def _record(run: Trial, excess: float, judge: Judge) -> dict[str, Any]:
-    quality, loss = judge.scores(run.params)
-    return {
-        "method": run.method,
-        "is_sample": run.is_sample,
-        "drawn_uniformly": run.drawn_uniformly,
-        "polished": "polish" in run.seconds,
-        "size": run.size,
-        "repeat": run.repeat,
-        "rows": run.n_rows,
-        "quality": quality,
-        "held_out_loss": loss,
-        "excess": excess,
-        "distortion": float(np.median(run.distortion)),
-        "largest_distortion": float(run.distortion.max()),
-        "effective_size": run.effective_size,
-        "seconds": sum(run.seconds.values()),
-        **{f"seconds_{phase}": run.seconds.get(phase, 0.0) for phase in PHASES},
-    }
 
 
 def _table(records: list[dict[str, Any]], n_rows: int) -> list[dict[str, Any]]:
@@ -334,8 +290,19 @@ class ComparedRows:
                 return self.training
             rows = self.training.take(np.sort(rng.choice(self.n_rows, size, replace=False)))
         else:
-            rows = _drawn(self.data(), size, int(rng.integers(2**62)))
+            rows = self._drawn(size, int(rng.integers(2**62)))
         return replace(rows, sample_weight=rows.weights() * (self.n_rows / len(rows)))
+
+    def _drawn(self, size: int, key: int) -> Block:
+        """``size`` rows of a source, or all of them if there are fewer, in one pass."""
+        data = self.data()
+        for limit in (hash_limit(size, data.n_expected), hash_limit(size, None)):
+            reservoir = Reservoir(size=size, key=key, limit=limit)
+            for rows in data.each(reservoir.among):
+                reservoir.keep(rows)
+            if not reservoir.lacks_rows:
+                break
+        return reservoir.rows()
 
 
 def compared_rows(
@@ -357,7 +324,7 @@ def compared_rows(
         memory = memory or int(_MEMORY_SHARE * available_memory()) or _USUAL_MEMORY
         n_all, max_rows = int(rows.count() or 0), memory // (rows.row_bytes + _ROW_OVERHEAD)
         if n_all <= max_rows:
-            rows = concat(list(DataPass(rows, engine).each(_itself)))
+            rows = concat(list(DataPass(rows, engine).each(lambda leaf: leaf)))
             n_all = len(rows)  # those without a target are left out
     rows, objective = _with_target(rows, objective, engine)
     share = min(holdout, _MAX_HELD_OUT / max(n_all, 1))
@@ -372,7 +339,7 @@ def compared_rows(
         n_rows = len(training)
     else:
         training = SplitSource(rows, learned)
-        held_out = concat(list(DataPass(SplitSource(rows, apart), engine).each(_itself)))
+        held_out = concat(list(DataPass(SplitSource(rows, apart), engine).each(lambda leaf: leaf)))
         n_rows = sum(DataPass(training, engine).each(len))  # bad rows, and those without a target, are left out
     if not held_out.weights().any():
         raise ValueError("No row that is held out has a weight: raise holdout.")
@@ -422,21 +389,6 @@ def _with_target(rows: Block | Source, objective: Objective, engine: Any) -> tup
     return (change(rows) if isinstance(rows, Block) else MappedSource(rows, change)), objective
 
 
-def _drawn(data: DataPass, size: int, key: int) -> Block:
-    """``size`` rows of a source, or all of them if there are fewer, in one pass."""
-    for limit in (hash_limit(size, data.n_expected), hash_limit(size, None)):
-        reservoir = Reservoir(size=size, key=key, limit=limit)
-        for rows in data.each(reservoir.among):
-            reservoir.keep(rows)
-        if not reservoir.lacks_rows:
-            break
-    return reservoir.rows()
-
-
-def _itself(leaf: Block) -> Block:
-    return leaf
-
-
 # -- the runs ----------------------------------------------------------------------------------
 
 ALL_ROWS, SAMPLE = "all rows", "weighted uniform"
@@ -456,23 +408,41 @@ class Method:
     drawn_by: str
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Trial:
-    """A fit on few rows, or on as many as can be afforded."""
-
-    method: str
-    is_sample: bool  # a random sample whose weights were not calibrated
-    size: int  # rows that were asked for
-    repeat: int
-    n_rows: int  # that were kept
-    effective_size: float
-    seconds: dict[str, float]  # by phase: draw, calibrate, fit, and polish if there was any
-    params: Any  # the solution
-    distortion: Array = field(default_factory=lambda: np.zeros(1))  # of the rows kept, before any polish
-    drawn_uniformly: bool = False  # in place of the draw asked for, as is better with very few rows
+Trial = tuple[dict[str, Any], Any]  # a line of `Comparison.runs`, as far as it is known, and the solution
 
 
-def methods_of(objective: Objective, constructions: Sequence[Any], *, calibrate: bool) -> list[Method]:
+def _line(
+    method: str,
+    size: int,
+    repeat: int,
+    rows: Block,
+    seconds: dict[str, float],
+    distortion: Array,
+    *,
+    is_sample: bool,
+    drawn_uniformly: bool = False,
+) -> dict[str, Any]:
+    """What is known of a fit on ``rows`` before its solution is judged; ``seconds`` are by phase."""
+    return {
+        "method": method,
+        "is_sample": is_sample,  # a random sample whose weights were not calibrated
+        "drawn_uniformly": drawn_uniformly,  # in place of the draw asked for, as is better with very few rows
+        "polished": False,
+        "size": size,
+        "repeat": repeat,
+        "rows": len(rows),
+        "distortion": float(np.median(distortion)),  # before any polish
+        "largest_distortion": float(distortion.max()),
+        "effective_size": effective_sample_size(rows.weights()),
+        **_times(seconds),
+    }
+
+
+def _times(seconds: dict[str, float]) -> dict[str, float]:
+    return {"seconds": sum(seconds.values()), **{f"seconds_{phase}": seconds.get(phase, 0.0) for phase in PHASES}}
+
+
+def _methods(objective: Objective, constructions: Sequence[Any], *, calibrate: bool) -> list[Method]:
     """The weighted uniform sample, and the constructions that were asked for. Pairs that do not work are refused."""
     methods = [Method(name=SAMPLE, construction="uniform", calibrate=False, drawn_by="uniform")]
     for asked in constructions:
@@ -504,7 +474,7 @@ class Runner:
         for method in methods:
             _reduced_and_fitted(small, method, size, seed=0, polish=polish)
 
-    def full_fits(self, n_fits: int, budget: float, step: Callable[[], None]) -> list[Trial]:
+    def full_fits(self, n_fits: int, budget: float, tell: Callable[[int], None]) -> list[Trial]:
         """Fits on all rows; on the largest sample for which time and memory suffice if that is less."""
         n_rows = self.rows.n_rows
         trial = self.rows.sample(min(_TRIAL_ROWS, n_rows), rng_for(self._seed, "trial"))
@@ -518,46 +488,35 @@ class Runner:
             n_fits = 1  # there is one solution, or no time for more
         runs = []
         for repeat in range(n_fits):
-            step()
+            tell(repeat)
             sample = self.rows.sample(size, rng_for(self._seed, "full", repeat))
             seconds = {"draw": 0.0, "calibrate": 0.0}
             with timed(seconds, "fit"):
                 params = _solve(self.objective, sample, rng_for(self._seed, "fit", repeat))
             name = ALL_ROWS if size == n_rows else f"{SAMPLE}, the largest affordable"
-            runs.append(
-                Trial(
-                    method=name,
-                    is_sample=size < n_rows,
-                    size=size,
-                    repeat=repeat,
-                    n_rows=len(sample),
-                    effective_size=effective_sample_size(sample.weights()),
-                    seconds=seconds,
-                    params=params,
-                    distortion=np.zeros(1) if size == n_rows else self._distortion(sample),
-                )
-            )
+            distortion = np.zeros(1) if size == n_rows else self._distortion(sample)
+            line = _line(name, size, repeat, sample, seconds, distortion, is_sample=size < n_rows)
+            runs.append((line, params))
         return runs
 
     def run(self, method: Method, size: int, repeat: int, polish: Any) -> list[Trial]:
         """A run, and the same polished if asked for."""
         seed = int(rng_for(self._seed, "repeat", repeat).integers(2**62))
         coreset, seconds, params, polished = _reduced_and_fitted(self.rows, method, size, seed=seed, polish=polish)
-        run = Trial(
-            method=method.name,
+        line = _line(
+            method.name,
+            size,
+            repeat,
+            coreset,
+            {name: value for name, value in seconds.items() if name != "polish"},
+            self._distortion(coreset),
             is_sample=method.name == SAMPLE,
-            size=size,
-            repeat=repeat,
-            n_rows=len(coreset),
-            effective_size=coreset.effective_size,
-            seconds={name: value for name, value in seconds.items() if name != "polish"},
-            params=params,
-            distortion=self._distortion(coreset),
             drawn_uniformly=coreset.provenance["construction"] != method.drawn_by,
         )
         if polished is None:
-            return [run]
-        return [run, replace(run, method=f"{method.name}, polished", params=polished, seconds=seconds)]
+            return [(line, params)]
+        better = {**line, "method": f"{method.name}, polished", "polished": True, **_times(seconds)}
+        return [(line, params), (better, polished)]
 
     def _distortion(self, coreset: Block) -> Array:
         costs = total_costs(coreset, self.objective, self._queries)
@@ -592,7 +551,7 @@ def _reduced_and_fitted(
     coreset = reduce_rows(data, plan, seconds=seconds)
     with timed(seconds, "fit"):
         params = _solve(objective, coreset, rng_for(seed, "solve"))
-    if not _is_asked(polish):
+    if polish == 0:
         return coreset, seconds, params, None
     with timed(seconds, "polish"):
         polished = _polished(objective, data, coreset, params, polish=polish, calibrate=method.calibrate, seed=seed)
@@ -643,10 +602,6 @@ def _polished(
     return descended.params
 
 
-def _is_asked(polish: Any) -> bool:
-    return not isinstance(polish, int) or polish > 0
-
-
 def _as_objects(sums: Sequence[Any]) -> Array:
     """Sums in an array that is added entry by entry, as lists are not."""
     objects = np.empty(len(sums), dtype=object)
@@ -657,22 +612,20 @@ def _as_objects(sums: Sequence[Any]) -> Array:
 # -- quality on rows held out ------------------------------------------------------------------
 
 
-def quality_of(objective: Objective) -> tuple[str, bool]:
-    """The score that says how well an objective's solutions do their job, and whether more of it is better."""
-    if objective.target == "class" and isinstance(objective, LinearModelObjective):
-        return "accuracy", True
-    if objective.target == "number":
-        return "R²" if objective.name == "least_squares" else "explained loss", True
-    return "cost per row", False
-
-
 class Judge:
-    """Scores solutions on rows held out."""
+    """Scores solutions on rows held out.
+
+    ``quality`` is the name of the score that says how well an objective's solutions do their job.
+    """
 
     def __init__(self, objective: Objective, rows: Block) -> None:
         self.objective, self.rows, self._weight = objective, rows, rows.weights()
         self._constant_loss = self._usual_loss = 1.0
-        if objective.target == "number":
+        self.quality = "cost per row"
+        if objective.target == "class" and isinstance(objective, LinearModelObjective):
+            self.quality = "accuracy"
+        elif objective.target == "number":
+            self.quality = "R²" if objective.name == "least_squares" else "explained loss"
             # no column says anything: the best constant
             flat = Block(X=np.zeros((len(rows), 1)), y=rows.y, sample_weight=rows.sample_weight)
             constant = objective.solve(flat, rng=rng_for(0, "constant"))
@@ -680,19 +633,23 @@ class Judge:
             loss, self._usual_loss = (self._mean(objective.cost(flat, params)) for params in compared)
             self._constant_loss = float(objective.without_rounding(loss, self._usual_loss))
 
+    @property
+    def higher_is_better(self) -> bool:
+        return self.quality != "cost per row"
+
     def _mean(self, values: Array) -> float:
         return float(np.average(values, weights=self._weight))
 
     def scores(self, params: Any) -> tuple[float, float]:
-        """The score of `quality_of`, and the mean loss of a row."""
+        """The score named ``quality``, and the mean loss of a row."""
         loss = self._mean(self.objective.cost(self.rows, params))
-        if self.objective.target == "class" and isinstance(self.objective, LinearModelObjective):
+        if isinstance(self.objective, LinearModelObjective) and self.quality == "accuracy":
             margins = self.objective.margins(self.rows.X, params)
             predicted = margins[:, 0] > 0 if margins.shape[1] == 1 else margins.argmax(axis=1)
             return self._mean(predicted.astype(np.int32) == self.objective.codes(self.rows)), loss
-        if self.objective.target == "number":
-            if self._constant_loss > 0.0:
-                return 1.0 - loss / self._constant_loss, loss
-            # as scikit-learn scores predictions of a constant: 1 if they are right
-            return float(self.objective.without_rounding(loss, self._usual_loss) == 0.0), loss
-        return loss, loss
+        if self.objective.target != "number":
+            return loss, loss
+        if self._constant_loss > 0.0:
+            return 1.0 - loss / self._constant_loss, loss
+        # as scikit-learn scores predictions of a constant: 1 if they are right
+        return float(self.objective.without_rounding(loss, self._usual_loss) == 0.0), loss

@@ -1,4 +1,4 @@
-"""The result of a comparison: a table, a recommendation, a page."""
+"""The result of a comparison: a table, a recommendation in words, a page."""
 
 from __future__ import annotations
 
@@ -7,19 +7,54 @@ import io
 import json
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from html import escape
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from tithe.core.files import replacing
 from tithe.plot import quality_by_size, quality_by_time
 from tithe.plot.axes import drawn
-from tithe.report.recommend import Recommendation, share_text, time_text
 from tithe.report.run import render, write_folder
+from tithe.report.tables import Column, html_table, share_text, text_rows, time_text
 
 PHASES = ("draw", "calibrate", "fit", "polish")
+Line = dict[str, Any]  # a row of `Comparison.table`
+Verdict = Literal["coreset", "sample", "all rows", "larger size"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recommendation:
+    """What to use, and why.
+
+    Parameters
+    ----------
+    verdict : {"coreset", "sample", "all rows", "larger size"}
+    method : str
+        The method recommended, as the table names it.
+    size : int
+        Rows to ask for.
+    text : str
+        The same in words.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import tithe
+    >>> X = np.random.default_rng(0).normal(size=(2000, 2))
+    >>> result = tithe.compare(X, objective="kmeans", sizes=[100], n_repeats=1)
+    >>> result.recommendation.verdict in ("coreset", "sample", "all rows", "larger size")
+    True
+    """
+
+    verdict: Verdict
+    method: str
+    size: int
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -98,12 +133,24 @@ class Comparison:
         return f"Drawn uniformly, which is better with so few rows: {named}." if lines else ""
 
     def __repr__(self) -> str:
-        head = f"Comparison of {self.objective} on {self.n_rows:,} rows, {self.n_held_out:,} held out\n"
+        head = f"Comparison of {self.objective} on {self.n_rows:,} rows, {self.n_held_out:,} held out"
         notes = [note for note in (self.reference_note, self.draw_note) if note]
-        return "\n".join([f"{head}{text_table(self)}", *notes, str(self.recommendation)])
+        return "\n".join([head, *_aligned(*self.text_rows()), *notes, str(self.recommendation)])
 
     def _repr_html_(self) -> str:
-        return f"<p>{escape(str(self.recommendation))}</p>{html_table(self)}"
+        return f"<p>{escape(str(self.recommendation))}</p>{html_table(self._columns(), self.table)}"
+
+    def _columns(self) -> list[Column]:
+        """The columns that are shown; that of polish only where there was any."""
+        hidden = {"held_out_loss"} if self.quality == "cost per row" else set()  # it is the same number
+        if not any(row["seconds_polish"] > 0.0 for row in self.table):
+            hidden.add("seconds_polish")
+        shown = [column for column in _COLUMNS if column[1] not in hidden]
+        return [(self.quality if field == "quality" else title, field, form) for title, field, form in shown]
+
+    def text_rows(self) -> tuple[list[str], list[list[str]]]:
+        """The titles and the rows of the table as text, without phases, which would not fit into a line."""
+        return text_rows([column for column in self._columns() if column[1] not in _ONLY_ON_PAGES], self.table)
 
     def to_dict(self) -> dict[str, Any]:
         """All numbers, as ``results.json`` has them. Those that are not finite are None, as JSON has no infinity."""
@@ -133,7 +180,16 @@ class Comparison:
 
     def to_html(self, path: str | os.PathLike[str] | None = None) -> str | None:
         """A page that needs no other file and no network: written to a file, or returned if no path is given."""
-        return _written(page_of(self), path)
+        return _written(self._page(), path)
+
+    def _page(self) -> str:
+        title = f"{self.quality[0].upper()}{self.quality[1:]} on rows held out, by rows kept"
+        figures = {
+            "Excess loss by rows kept": drawn(quality_by_size, self, height=4.0),
+            title: drawn(quality_by_size, self, value="quality", height=4.0),
+            "Excess loss by time": drawn(quality_by_time, self, height=4.0),
+        }
+        return render("compare.html", run=self, table=html_table(self._columns(), self.table), figures=figures)
 
     def write(self, folder: str | os.PathLike[str]) -> Path:
         """Write ``table.csv``, ``report.html`` and ``results.json``, and return the path of the page."""
@@ -150,9 +206,14 @@ def _written(text: str, path: str | os.PathLike[str] | None) -> str | None:
     return None
 
 
-# -- the table as text and as HTML, and the page -----------------------------------------------
-
-Format = Callable[[Any], str]
+def _aligned(titles: list[str], rows: list[list[str]]) -> list[str]:
+    """The lines of a table in columns of equal width, the first to the left."""
+    widths = [max(map(len, column)) for column in zip(titles, *rows, strict=True)]
+    shown = []
+    for row in [titles, *rows]:
+        cells = [row[0].ljust(widths[0]), *(text.rjust(width) for text, width in zip(row[1:], widths[1:], strict=True))]
+        shown.append("  ".join(cells).rstrip())
+    return shown
 
 
 def _count(value: float) -> str:
@@ -163,8 +224,7 @@ def _score(value: float) -> str:
     return f"{value:.4g}"
 
 
-# columns of the table, the fields of `Comparison.table` that they show, and how
-_COLUMNS: tuple[tuple[str, str, Format], ...] = (
+_COLUMNS: tuple[Column, ...] = (
     ("method", "method", str),
     ("rows kept", "rows", _count),
     ("quality", "quality", _score),
@@ -173,63 +233,223 @@ _COLUMNS: tuple[tuple[str, str, Format], ...] = (
     ("worst repeat", "excess_high", share_text),
     ("distortion", "distortion", share_text),
     ("effective rows", "effective_size", _count),
-    ("draw", "seconds_draw", time_text),
-    ("calibrate", "seconds_calibrate", time_text),
-    ("fit", "seconds_fit", time_text),
-    ("polish", "seconds_polish", time_text),
+    *((phase, f"seconds_{phase}", time_text) for phase in PHASES),
     ("time", "seconds", time_text),
 )
 _ONLY_ON_PAGES = ("effective_size", *(f"seconds_{phase}" for phase in PHASES))
 
 
-def _columns(comparison: Comparison) -> list[tuple[str, str, Format]]:
-    """The columns that are shown; that of polish only where there was any."""
-    polished = any(row["seconds_polish"] > 0.0 for row in comparison.table)
-    hidden = () if polished else ("seconds_polish",)
-    if comparison.quality == "cost per row":  # the same number
-        hidden = (*hidden, "held_out_loss")
-    columns = [column for column in _COLUMNS if column[1] not in hidden]
-    return [(comparison.quality if field == "quality" else title, field, form) for title, field, form in columns]
+# -- the recommendation ------------------------------------------------------------------------
+
+_QUICK = 0.1  # seconds: a fit on all rows that takes no longer leaves nothing to save
+_HARDLY_MORE = 1.1  # times the excess loss with many rows: with fewer it is called the same
+_LITTLE = 10.0  # times the excess loss that is taken as harmless
+_NOT_FAR = 2.0  # times the excess loss that suffices: more with a larger size makes a smaller one luck
+_CLEAR_GAIN = 1.5  # two excess losses are called alike unless one is this number of times the other
 
 
-def text_rows(comparison: Comparison) -> tuple[list[str], list[list[str]]]:
-    """The titles and the rows of the table as text, without phases, which would not fit into a line."""
-    columns = [column for column in _columns(comparison) if column[1] not in _ONLY_ON_PAGES]
-    rows = [[form(row[field]) for _, field, form in columns] for row in comparison.table]
-    return [title for title, _, _ in columns], rows
+def recommend(
+    table: Sequence[Line], *, tol: float, n_rows: int, quality: str, one_solution: bool = False
+) -> Recommendation:
+    """A recommendation from the rows of `Comparison.table`. ``one_solution``: fits on the same rows are all the same.
+
+    Fits on all rows may differ among themselves. A method suffices from the size on at which the excess loss of its
+    worst repeat is at most ``tol`` above that of the worst fit on all rows, that of a typical repeat at most ``tol``
+    above half way from the typical to the worst one, and larger sizes are not far from it either. The coreset that
+    suffices with the fewest rows is compared with the smallest random sample that suffices, and with a fit on all
+    rows, by rows and by time.
+    """
+    return _Adviser(table, tol, n_rows, quality, one_solution).recommendation()
 
 
-def text_table(comparison: Comparison) -> str:
-    """The table in columns of equal width."""
-    titles, rows = text_rows(comparison)
-    widths = [max(len(row[i]) for row in [titles, *rows]) for i in range(len(titles))]
-    lines = []
-    for row in [titles, *rows]:
-        cells = [row[0].ljust(widths[0]), *(text.rjust(width) for text, width in zip(row[1:], widths[1:], strict=True))]
-        lines.append("  ".join(cells).rstrip())
-    return "\n".join(lines)
+class _Adviser:
+    """Looks for the smallest coreset and random sample that suffice, and says what it found."""
+
+    def __init__(self, table: Sequence[Line], tol: float, n_rows: int, quality: str, one_solution: bool) -> None:
+        self.full, tried = table[0], list(table[1:])
+        self.tol, self.n_rows, self.quality, self.one_solution = tol, n_rows, quality, one_solution
+        self.is_all = self.full["size"] == n_rows
+        self.limit = self.typical_limit = tol
+        # a sample in the place of all rows may have lost anything, which is no reason to lose as much
+        if self.is_all and math.isfinite(self.full["excess_high"]):
+            self.limit += self.full["excess_high"]
+            self.typical_limit += (self.full["excess"] + self.full["excess_high"]) / 2.0
+        # polish reads all rows again and again: it is recommended only where nothing else suffices
+        plain = [line for line in tried if not line["polished"]]
+        self.lines = plain if self._sufficient(plain) else tried
+
+    def _sufficient(self, lines: Sequence[Line]) -> list[Line]:
+        """The lines that suffice. Luck with few rows does not count: with more the loss must not be far above."""
+        too_small: dict[str, int] = {}
+        for line in lines:
+            if not line["excess_high"] <= _NOT_FAR * self.limit:
+                too_small[line["method"]] = max(line["size"], too_small.get(line["method"], 0))
+        return [
+            line
+            for line in lines
+            if line["size"] > too_small.get(line["method"], 0)
+            and line["excess_high"] <= self.limit
+            and line["excess"] <= self.typical_limit
+        ]
+
+    def recommendation(self) -> Recommendation:
+        """The verdict, and the words for it."""
+        enough = self._sufficient(self.lines)
+        samples, coresets = ([line for line in enough if line["is_sample"] == sampled] for sampled in (True, False))
+        sample = min(samples, key=lambda line: line["size"], default=None)
+        coreset = min(coresets, key=lambda line: (line["size"], line["seconds"]), default=None)
+        quickest = min(enough, key=lambda line: line["seconds"], default=None)
+        if quickest is None:
+            return self._use_more_rows()
+        if self.is_all and self.full["seconds"] <= max(quickest["seconds"], _QUICK):
+            return self._use_all_rows(quickest)
+        if coreset is None or (sample is not None and sample["size"] <= coreset["size"]):
+            assert sample is not None
+            return self._use_sample(sample)
+        if sample is None or sample["seconds"] >= coreset["seconds"]:
+            return self._use_coreset(coreset, sample)
+        return self._use_sample_once(sample, coreset)
+
+    def _use_all_rows(self, quickest: Line) -> Recommendation:
+        text = (
+            f"Use all rows: a fit on them takes {_time(self.full)}, and the quickest way that loses at most "
+            f"{share_text(self.tol)}, {_named(quickest)}, takes {_time(quickest)}."
+        )
+        if 2.0 * quickest["seconds_fit"] < self.full["seconds"]:
+            each = time_text(quickest["seconds_fit"])
+            text += f" Many fits are quicker on {_named(quickest)}, drawn once: {each} each."
+        return _of("all rows", self.full, text)
+
+    def _use_sample(self, sample: Line) -> Recommendation:
+        same_size = [line for line in self.lines if not line["is_sample"] and line["size"] == sample["size"]]
+        best = min(same_size, key=lambda line: line["excess"], default=None)
+        text = f"Use a random sample: a coreset brings nothing here. {self._said(sample)}"
+        if best is not None and best["excess"] > 0.0 and sample["excess"] >= _CLEAR_GAIN * best["excess"]:
+            text += (
+                f" As many rows by {best['method']} have {self._excess_text(best)}, which matters only if you need "
+                f"less than {share_text(self.tol)}."
+            )
+        return _of("sample", sample, text)
+
+    def _use_coreset(self, coreset: Line, sample: Line | None) -> Recommendation:
+        text = f"Use {coreset['method']}. {self._said(coreset)}"
+        if sample is not None:
+            text += f" A random sample needs {sample['size']:,} rows for that, and {_time(sample)}."
+            return _of("coreset", coreset, text)
+        samples = [line for line in self.lines if line["is_sample"] and line["polished"] == coreset["polished"]]
+        largest = max(samples, key=lambda line: line["size"])
+        same_size = next(line for line in samples if line["size"] == coreset["size"])
+        text += f" A random sample of the same size has {self._excess_text(same_size)}"
+        text += "." if largest is same_size else f", and one of {largest['size']:,} rows {self._excess_text(largest)}."
+        return _of("coreset", coreset, text)
+
+    def _use_sample_once(self, sample: Line, coreset: Line) -> Recommendation:
+        """A random sample needs more rows, and is quicker all the same."""
+        text = f"For one fit use a random sample, as drawing a coreset takes longer. {self._said(sample)}"
+        saved = sample["seconds_fit"] - coreset["seconds_fit"]
+        if saved <= 0.0:
+            text += f" A coreset saves rows, not time: {_named(coreset)} have {self._excess_text(coreset)}."
+            return _of("sample", sample, text)
+        drawing = coreset["seconds"] - coreset["seconds_fit"] - sample["seconds_draw"]
+        n_fits = max(2, math.ceil(drawing / saved))
+        text += (
+            f" For {n_fits:,} fits or more, or where few rows are what counts, use {coreset['method']} with "
+            f"{coreset['size']:,} rows: {self._excess_text(coreset)}, each fit in {time_text(coreset['seconds_fit'])} "
+            f"instead of {time_text(sample['seconds_fit'])}."
+        )
+        return _of("sample", sample, text)
+
+    def _use_more_rows(self) -> Recommendation:
+        size = max(line["size"] for line in self.lines)
+        largest = [line for line in self.lines if line["size"] == size]
+        best = min(largest, key=lambda line: line["excess_high"])
+        sample = next(line for line in largest if line["is_sample"] and line["polished"] == best["polished"])
+        fewer = self._as_good_with_fewer_rows(best)
+        if fewer is not None:
+            return self._use_several_fits(fewer, best)
+        # the excess of a fit on m rows falls as 1/m
+        wanted = self.n_rows if math.isinf(best["excess_high"]) else math.ceil(size * best["excess_high"] / self.limit)
+        more = f"about {_two_digits(wanted):,} rows" if wanted < self.n_rows // 2 else "nearly all rows"
+        text = (
+            f"None of the sizes tried suffices for an excess loss of {share_text(self.tol)}: the best, {_named(best)}, "
+            f"has {self._excess_text(best)}. Ask for {more}{'' if best['polished'] else ', or polish'}."
+        )
+        if best is sample or sample["excess"] < _CLEAR_GAIN * max(best["excess"], 0.0):
+            text += " At these sizes a coreset brings nothing over a random sample."
+        else:
+            text += f" A random sample of the same size has {self._excess_text(sample)}."
+        return _of("larger size", best, text, size=min(wanted, self.n_rows))
+
+    def _as_good_with_fewer_rows(self, best: Line) -> Line | None:
+        """The line of the same coreset with the fewest rows whose worst repeat is no worse than that of the best one.
+
+        None if much is lost, since rows that no draw of these sizes keeps would be a reason as well.
+        """
+        if self.one_solution or best["is_sample"] or not best["excess_high"] <= _LITTLE * self.limit:
+            return None
+        same = [line for line in self.lines if line["method"] == best["method"] and line["size"] < best["size"]]
+        enough = [line for line in same if line["excess_high"] <= _HARDLY_MORE * best["excess_high"]]
+        return min(enough, key=lambda line: line["size"], default=None)
+
+    def _use_several_fits(self, fewer: Line, best: Line) -> Recommendation:
+        """More rows do not lower the loss: what is left comes from the solver, which has several solutions."""
+        sample = next(line for line in self.lines if line["is_sample"] and line["size"] == fewer["size"])
+        several = "take the best of several fits" if best["polished"] else "polish, or take the best of several fits"
+        text = (
+            f"Use {fewer['method']} with {fewer['size']:,} rows, and {several}. More rows do not help: "
+            f"{_named(fewer)} have {self._excess_text(fewer)}, {best['size']:,} rows {self._excess_text(best)}. What "
+            f"exceeds {share_text(self.tol)} is not lost by keeping few rows: fits end in different solutions"
+            f"{self._typical_on_all_rows()}. A random sample of {fewer['size']:,} rows has {self._excess_text(sample)}."
+        )
+        beside = f" instead of {_time(self.full)} for all rows" if self.is_all else ""
+        return _of("coreset", fewer, f"{text} A fit takes {_time(fewer)}{beside}.")
+
+    def _said(self, line: Line) -> str:
+        """The size of a line, its losses and its time, beside those of a fit on all rows."""
+        kept = "" if line["rows"] == line["size"] else f" asked for, {line['rows']:,} different ones kept"
+        text = f"{100.0 * line['size'] / self.n_rows:.2g} % of the rows ({line['size']:,}{kept}) suffice: "
+        text += f"{self._excess_text(line)}"
+        if self.is_all:
+            quality = f"{self.quality} {line['quality']:.4g} instead of {self.full['quality']:.4g} on rows held out"
+            text += f", {quality}, in {_time(line)} instead of {_time(self.full)} for all rows."
+            if self.full["excess_high"] > 0.1 * self.tol:
+                text += f" (Fits end in different solutions{self._typical_on_all_rows()}.)"
+            return text
+        return f"{text}, in {_time(line)}. A fit on all rows was too expensive to compare with."
+
+    def _typical_on_all_rows(self) -> str:
+        """How far fits on all rows are above the best of them, as the end of a sentence."""
+        if not self.is_all:
+            return ""
+        worst = f", at worst {share_text(self.full['excess_high'])}" if self.full["n_repeats"] > 1 else ""
+        return f": a typical fit on all rows is itself {share_text(self.full['excess'])} above the best of them{worst}"
+
+    def _excess_text(self, line: Line) -> str:
+        if line["excess_high"] <= 0.0:
+            return "no more loss than a fit on all rows" if self.is_all else "the lowest loss of all"
+        if math.isinf(line["excess"]):
+            return "a loss where the best fit has none"
+        median = share_text(max(line["excess"], 0.0))
+        if line["n_repeats"] == 1:
+            return f"an excess loss of {median}"
+        return f"an excess loss of {median} (at worst {share_text(line['excess_high'])})"
 
 
-def html_table(comparison: Comparison) -> str:
-    """The table in HTML; every number is a ``data`` element with its exact value."""
-    columns = _columns(comparison)
-    head = "".join(f"<th>{escape(title)}</th>" for title, _, _ in columns)
-    lines = []
-    for row in comparison.table:
-        cells = [f"<td>{escape(row['method'])}</td>"]
-        for _, field, form in columns[1:]:
-            value = row[field]
-            cells.append(f'<td><data class="{field}" value="{value!r}">{escape(form(value))}</data></td>')
-        lines.append(f"<tr>{''.join(cells)}</tr>")
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table>"
+def _of(verdict: Verdict, line: Line, text: str, *, size: int | None = None) -> Recommendation:
+    return Recommendation(
+        verdict=verdict, method=line["method"], size=line["size"] if size is None else size, text=text
+    )
 
 
-def page_of(comparison: Comparison) -> str:
-    """The page: the recommendation, the table, figures, and what the numbers mean."""
-    title = f"{comparison.quality[0].upper()}{comparison.quality[1:]} on rows held out, by rows kept"
-    figures = {
-        "Excess loss by rows kept": drawn(quality_by_size, comparison, height=4.0),
-        title: drawn(quality_by_size, comparison, value="quality", height=4.0),
-        "Excess loss by time": drawn(quality_by_time, comparison, height=4.0),
-    }
-    return render("compare.html", run=comparison, table=html_table(comparison), figures=figures)
+def _named(line: Line) -> str:
+    size = f"{line['size']:,} rows"
+    return f"a random sample of {size}" if line["is_sample"] else f"{size} by {line['method']}"
+
+
+def _time(line: Line) -> str:
+    return time_text(line["seconds"])
+
+
+def _two_digits(number: int) -> int:
+    unit: int = 10 ** max(0, len(str(number)) - 2)
+    return -(-number // unit) * unit

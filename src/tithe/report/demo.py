@@ -14,8 +14,8 @@ import numpy as np
 from tithe.clustering.learners import CoresetKMeans
 from tithe.core.data import Array, Coreset
 from tithe.plot.axes import GREY, LINE_COLOURS, as_png, bare, legend_above, new_axes
-from tithe.report.recommend import time_text
 from tithe.report.run import Content, render, write_folder
+from tithe.report.tables import Column, html_table, time_text
 from tithe.storage.coresets import write_coreset
 from tithe.storage.models import model_bytes
 
@@ -70,19 +70,13 @@ class Payments:
         return np.asarray(found[N_ORDINARY:])
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class _Fit:
-    """A fitted model, its seconds, and which rare groups it found."""
+Fit = tuple[Any, float, Array]  # a fitted model, its seconds, and which rare groups it found
 
-    model: Any
-    seconds: float
-    found: Array
 
-    @classmethod
-    def of(cls, model: Any, payments: Payments) -> _Fit:
-        start = time.perf_counter()
-        model.fit(payments.X)
-        return cls(model=model, seconds=time.perf_counter() - start, found=payments.rare_found(model.labels_))
+def _fitted(model: Any, payments: Payments) -> Fit:
+    start = time.perf_counter()
+    model.fit(payments.X)
+    return model, time.perf_counter() - start, payments.rare_found(model.labels_)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,27 +124,16 @@ def speed_text(times_as_long: float) -> str:
     return f"{times_as_long:.{0 if times_as_long >= 9.5 else 1}f} times faster"
 
 
-def _excess_text(excess: float) -> str:
-    return f"+{100.0 * excess:,.{0 if excess >= 0.1 else 1}f} %"
-
-
-# columns of the table, the fields of `Demo.methods` that they show, and how
-_COLUMNS: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
+COLUMNS: tuple[Column, ...] = (
     ("learned from", "method", str),
     ("rare groups found", "groups", str),
     ("time", "seconds", time_text),
     ("times as long", "times_as_long", "{:.2g}".format),
-    ("excess cost", "excess", _excess_text),
+    ("excess cost", "excess", lambda excess: f"+{100.0 * excess:,.{0 if excess >= 0.1 else 1}f} %"),
     ("rows", "rows", "{:,}".format),
     ("fewest", "fewest_groups", str),
     ("most", "most_groups", str),
 )
-
-
-def table_rows(demo: Demo) -> tuple[list[str], list[list[tuple[str, Any, str]]]]:
-    """The titles of the table, and its cells: the field, its value and the text that shows it."""
-    rows = [[(field, line[field], form(line[field])) for _, field, form in _COLUMNS] for line in demo.methods]
-    return [title for title, _, _ in _COLUMNS], rows
 
 
 def run_demo(
@@ -174,13 +157,14 @@ def run_demo(
     tell(0, len(models) + 2, "compiling")
     payments = Payments.generated(n_rows)
     CoresetKMeans(N_GROUPS, coreset_size=_WARM_UP_SIZE, random_state=0).fit(payments.X[:_WARM_UP_ROWS])
-    fits: dict[str, list[_Fit]] = {}
+    fits: dict[str, list[Fit]] = {}
     for i, (name, model) in enumerate(models, 1):
         tell(i, len(models) + 2, name)
-        fits.setdefault(name, []).append(_Fit.of(model, payments))
+        fits.setdefault(name, []).append(_fitted(model, payments))
     tell(len(models) + 1, len(models) + 2, "writing")
-    shown = {name: _typical(fits[name]) for name in (SAMPLE, CORESET)}
-    certificate = shown[CORESET].model.certificate_
+    # of each the fit that found the median number of groups
+    shown = {name: sorted(fits[name], key=lambda fit: int(fit[2].sum()))[_N_DRAWS // 2] for name in (SAMPLE, CORESET)}
+    certificate = shown[CORESET][0].certificate_
     demo = Demo(
         n_rows=n_rows,
         n_kept=coreset_size,
@@ -193,15 +177,10 @@ def run_demo(
     return demo, _write(Path(folder), demo, payments, shown)
 
 
-def _typical(fits: list[_Fit]) -> _Fit:
-    """The fit that found the median number of groups."""
-    return sorted(fits, key=lambda fit: int(fit.found.sum()))[len(fits) // 2]
-
-
-def _summaries(fits: dict[str, list[_Fit]], kept: dict[str, int], n_rows: int) -> list[dict[str, Any]]:
-    costs = {name: float(np.median([fit.model.inertia_ for fit in fits[name]])) for name in fits}
-    seconds = {name: float(np.median([fit.seconds for fit in fits[name]])) for name in fits}
-    groups = {name: sorted(int(fit.found.sum()) for fit in fits[name]) for name in fits}
+def _summaries(fits: dict[str, list[Fit]], kept: dict[str, int], n_rows: int) -> list[dict[str, Any]]:
+    costs = {name: float(np.median([model.inertia_ for model, _, _ in fits[name]])) for name in fits}
+    seconds = {name: float(np.median([took for _, took, _ in fits[name]])) for name in fits}
+    groups = {name: sorted(int(found.sum()) for _, _, found in fits[name]) for name in fits}
     return [
         {
             "method": name,
@@ -219,16 +198,22 @@ def _summaries(fits: dict[str, list[_Fit]], kept: dict[str, int], n_rows: int) -
     ]
 
 
-def _write(folder: Path, demo: Demo, payments: Payments, shown: dict[str, _Fit]) -> Path:
+def _write(folder: Path, demo: Demo, payments: Payments, shown: dict[str, Fit]) -> Path:
     """Write ``index.html``, ``results.json``, ``coreset.parquet`` and ``model.tithe``; returns the page's path."""
-    model = shown[CORESET].model
-    captions = {
-        name: f"{name.capitalize()}: {fit.found.sum()} of {N_RARE} rare groups found" for name, fit in shown.items()
+    model = shown[CORESET][0]
+    figures = {
+        f"{name.capitalize()}: {found.sum()} of {N_RARE} rare groups found": _figure(payments, fitted.coreset_, found)
+        for name, (fitted, _, found) in shown.items()
     }
-    figures = {captions[name]: _figure(payments, fit.model.coreset_, fit.found) for name, fit in shown.items()}
-    titles, rows = table_rows(demo)
-    values = {"seconds": time_text(demo.seconds), "titles": titles, "rows": rows, "n_groups": N_GROUPS}
-    page = render("demo.html", demo=demo, sentences=demo.sentences(), figures=figures, **values)
+    page = render(
+        "demo.html",
+        demo=demo,
+        sentences=demo.sentences(),
+        seconds=time_text(demo.seconds),
+        table=html_table(COLUMNS, demo.methods),
+        n_groups=N_GROUPS,
+        figures=figures,
+    )
     contents: dict[str, Content] = {
         "index.html": page,
         "results.json": json.dumps(asdict(demo), indent=2) + "\n",

@@ -20,12 +20,12 @@ from tithe.core.passes import DataPass
 from tithe.core.progress import bytes_text, peak_memory, seconds_text
 from tithe.core.registry import names, resolve
 from tithe.core.version import __version__
-from tithe.fit.base import with_classes
-from tithe.fit.results import BarChart, known_names, table_schema
+from tithe.fit.base import CoresetLearner, with_classes
+from tithe.fit.results import BarChart, Described, known_names, table_schema
 from tithe.meta.estimator import CoresetEstimator
 from tithe.plot import weights
 from tithe.plot.axes import COLOURS, GREY, as_png, bare, drawn, new_axes, plain
-from tithe.report.scores import HeldOut, error_figures, error_tables, figure_notes, held_out_scores
+from tithe.report.scores import HeldOut, error_figures, error_tables, held_out_scores
 from tithe.report.tables import ResultTable, described_columns, result_tables
 from tithe.storage.coresets import free_names, write_coreset
 from tithe.storage.models import model_bytes
@@ -61,7 +61,7 @@ class Run:
     """A model, its rows, and what is said of it on the terminal, on the page and in ``results.json``."""
 
     learner: str  # as `tithe fit` names it
-    model: Any  # fitted, with the `summary` and the `charts` of `Described`
+    model: Described  # fitted
     files: list[str]
     n_rows: int  # of these files, learned from
     seconds: float
@@ -184,7 +184,7 @@ def _as_plain(value: Any) -> Any:
 
 
 def coreset_run(
-    model: Any,
+    model: CoresetLearner,
     *,
     held_out: HeldOut | None,
     n_held_out: int,
@@ -202,6 +202,7 @@ def coreset_run(
     coreset, certificate = labelled_coreset(model), certificate_of(model)
     model_file, not_saved = _saved(model, rows=keep_rows)
     details = {} if held_out is None else held_out.details
+    errors = error_figures(details)
     clusters = model.summary().get("clusters")
     if clusters and row_names:
         clusters = [{**cluster, "typical_row_name": row_names.get(cluster["typical_row"])} for cluster in clusters]
@@ -227,11 +228,11 @@ def coreset_run(
         },
         tables=error_tables(details),
         figures={
-            **error_figures(details),
+            **{caption: picture for caption, (picture, _) in errors.items()},
             "Weights of the coreset": drawn(weights, coreset, height=2.6),
             **report_of(learner).figures(model),
         },
-        notes=figure_notes(details),
+        notes={caption: note for caption, (_, note) in errors.items()},
         footer="The certificate is about all rows learned from, never about the coreset alone. <code>coreset.parquet"
         "</code> holds the rows that were kept, <code>model.tithe</code> the model, <code>results.json</code> these "
         "numbers, and the coefficients or centres of all columns.",
@@ -245,7 +246,7 @@ def coreset_run(
     )
 
 
-def _saved(model: Any, *, rows: bool) -> tuple[bytes | None, str | None]:
+def _saved(model: CoresetLearner, *, rows: bool) -> tuple[bytes | None, str | None]:
     """The bytes of a model; or why one of another library cannot be loaded without trusting the file."""
     try:
         return model_bytes(model, rows=rows), None
@@ -255,7 +256,7 @@ def _saved(model: Any, *, rows: bool) -> tuple[bytes | None, str | None]:
         return None, str(error)
 
 
-def certificate_of(model: Any) -> Certificate | None:
+def certificate_of(model: CoresetLearner) -> Certificate | None:
     """The certificate of a model; one of another library has only the scores on rows held out."""
     return None if isinstance(model, CoresetEstimator) else model.certificate_
 
@@ -272,7 +273,7 @@ def labelled_coreset(model: Any) -> Coreset:
 
 
 def _sentences(
-    model: Any, certificate: Certificate | None, held_out: HeldOut | None, not_saved: str | None
+    model: CoresetLearner, certificate: Certificate | None, held_out: HeldOut | None, not_saved: str | None
 ) -> list[tuple[str, str]]:
     sentences = []
     if certificate is not None:

@@ -238,34 +238,22 @@ def _confusion_note(confused: dict[str, Any]) -> str:
     )
 
 
-def figure_notes(details: dict[str, Any]) -> dict[str, str]:
-    """How to read the figures of `error_figures`, by caption."""
-    return {
-        _reliability_caption(details): (
-            "Each point is a group of rows with about the same predicted chance. On the dashed line the chances are "
-            "right; above it things happen more often than predicted, below it less often."
-        ),
-        _RESIDUALS: (
-            "Rows from the smallest to the largest prediction. Half of them are off by what the dark band shows, nine "
-            "of ten by what the light one does. Where the line is above zero, predictions are too low."
-        ),
-    }
-
-
-_RESIDUALS = "How far off are predictions? (rows held out)"
-
-
-def _reliability_caption(details: dict[str, Any]) -> str:
-    return f"Is a predicted chance of {details.get('chance_of')} right? (rows held out)"
-
-
-def error_figures(details: dict[str, Any]) -> dict[str, bytes]:
-    """By caption: reliability of the chances, or residuals."""
+def error_figures(details: dict[str, Any]) -> dict[str, tuple[bytes, str]]:
+    """By caption: reliability of the chances, or residuals, each with a note on how to read it."""
     figures = {}
     if details.get("reliability"):
-        figures[_reliability_caption(details)] = _reliability_figure(details["reliability"])
+        caption = f"Is a predicted chance of {details['chance_of']} right? (rows held out)"
+        figures[caption] = (
+            _reliability_figure(details["reliability"]),
+            "Each point is a group of rows with about the same predicted chance. On the dashed line the chances are "
+            "right; above it things happen more often than predicted, below it less often.",
+        )
     if details.get("residuals"):
-        figures[_RESIDUALS] = _residual_figure(details["residuals"])
+        figures["How far off are predictions? (rows held out)"] = (
+            _residual_figure(details["residuals"]),
+            "Rows from the smallest to the largest prediction. Half of them are off by what the dark band shows, nine "
+            "of ten by what the light one does. Where the line is above zero, predictions are too low.",
+        )
     return figures
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from html import escape
 from typing import Any
 
+from tithe.core.progress import seconds_text
 from tithe.rows.schema import TableSchema
 
 MAX_TABLE_COLUMNS = 200  # that are listed with what was done to them; results.json has all
@@ -180,3 +182,53 @@ def number(value: float | str) -> str:
     digits = 3 - math.floor(math.log10(abs(value)))
     text = f"{round(value, digits):,.{max(digits, 0)}f}"
     return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+# -- tables of numbers, a line for each method --------------------------------------------------
+
+Column = tuple[str, str, Callable[[Any], str]]  # a title, the field of a line that it shows, and how
+
+
+def text_rows(columns: Sequence[Column], lines: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[list[str]]]:
+    """The titles, and the cells of each line as text."""
+    return [title for title, _, _ in columns], [[form(line[field]) for _, field, form in columns] for line in lines]
+
+
+def html_table(columns: Sequence[Column], lines: Sequence[Mapping[str, Any]]) -> str:
+    """The table in HTML. Every number is a ``data`` element with its exact value; the first column holds names."""
+    head = "".join(f"<th>{escape(title)}</th>" for title, _, _ in columns)
+    body = []
+    for line in lines:
+        cells = [f"<td>{escape(line[columns[0][1]])}</td>"]
+        for _, field, form in columns[1:]:
+            value = line[field]
+            cells.append(f'<td><data class="{field}" value="{value!r}">{escape(form(value))}</data></td>')
+        body.append(f"<tr>{''.join(cells)}</tr>")
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(body)}</tbody></table>"
+
+
+_ROUNDING = 1e-10  # shares up to this are rounding errors
+
+
+def share_text(share: float) -> str:
+    """A share in per cent with two digits. What is within rounding error of zero is zero.
+
+    >>> share_text(0.0123), share_text(0.998), share_text(37.4), share_text(3.6e-7), share_text(-2e-15)
+    ('1.2 %', '100 %', '3,740 %', '3.6e-05 %', '0 %')
+    """
+    if abs(share) < _ROUNDING:
+        return "0 %"
+    if math.isinf(share):
+        return "infinite"
+    return f"{100.0 * share:,.0f} %" if abs(share) >= 0.1 else f"{100.0 * share:.2g} %"
+
+
+def time_text(seconds: float) -> str:
+    """A time for a person, two digits below ten seconds.
+
+    >>> time_text(0.0), time_text(0.01234), time_text(3.21), time_text(75)
+    ('0 ms', '12 ms', '3.2 s', '1 min')
+    """
+    if seconds < 0.1:
+        return f"{1000.0 * seconds:.0f} ms" if seconds >= 0.01 or seconds == 0.0 else f"{1000.0 * seconds:.1f} ms"
+    return f"{seconds:.2g} s" if seconds < 10.0 else seconds_text(seconds)

@@ -3,4 +3,4 @@
 from tithe.clustering.choose_k import KCurve as KCurve
 from tithe.reduce.distortion import Distortion as Distortion
 from tithe.report.comparison import Comparison as Comparison
-from tithe.report.recommend import Recommendation as Recommendation
+from tithe.report.comparison import Recommendation as Recommendation
