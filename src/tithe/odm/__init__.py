@@ -10,17 +10,17 @@ if TYPE_CHECKING:
     from tithe.odm.clustering import ODMClustering as ODMClustering
     from tithe.odm.cross_validation import ODMClassifierCV as ODMClassifierCV
     from tithe.odm.incremental import IncrementalODMClassifier as IncrementalODMClassifier
+    from tithe.odm.incremental import Unlearning as Unlearning
     from tithe.odm.linear_classifier import LinearODMClassifier as LinearODMClassifier
     from tithe.odm.semi_supervised import SemiSupervisedODMClassifier as SemiSupervisedODMClassifier
     from tithe.odm.solvers.label_search import LabelSearch as LabelSearch
     from tithe.odm.solvers.linear_solvers import CoresetSVRG as CoresetSVRG
     from tithe.odm.solvers.partition import PartitionSolver as PartitionSolver
-    from tithe.odm.unlearning import Unlearning as Unlearning
 else:
     __getattr__, __dir__ = lazy_names(
         __name__,
         {
-            "Unlearning": "tithe.odm.unlearning",
+            "Unlearning": "tithe.odm.incremental",
             "CoresetSVRG": "tithe.odm.solvers.linear_solvers",
             "LabelSearch": "tithe.odm.solvers.label_search",
             "PartitionSolver": "tithe.odm.solvers.partition",

@@ -142,8 +142,8 @@ class ODMClassifier(KernelMachine, ClassifierMixin, Described, BaseEstimator):
     There are few rounds unless ``lam`` is large; Newton's method then finishes. Beyond 4,096 rows the matrix is in
     single precision if that is enough to reach ``tol``.
 
-    With parts, there are up to 2,000 numbers for each row besides. A part whose worker dies is tried once more; if that
-    fails too, `fit` raises RuntimeError, and there is no machine.
+    With parts, there are up to 2,000 numbers for each row besides. Clusters try a part again whose worker dies; if that
+    fails too, `fit` raises the error of the engine, and there is no machine.
 
     Examples
     --------

@@ -18,6 +18,7 @@ from tithe.fit.collections import lazy_on_collections
 from tithe.fit.results import BarChart
 from tithe.odm.base import class_numbers, row_costs
 from tithe.odm.classifier import ODMClassifier
+from tithe.odm.solvers.kernel_matrix import label_losses
 from tithe.odm.solvers.label_machines import ManyProblem, MarginProblem
 from tithe.odm.solvers.label_search import (
     FoundLabels,
@@ -28,7 +29,6 @@ from tithe.odm.solvers.label_search import (
     spectral_starts,
 )
 from tithe.odm.solvers.labelings import Assignments, Balance, Labelings, linked_groups
-from tithe.odm.solvers.loss import label_losses
 from tithe.odm.unknown_labels import (
     Links,
     UnknownLabels,

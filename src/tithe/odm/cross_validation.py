@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
-from scipy.stats import rankdata
 from sklearn.base import clone
 from sklearn.metrics import check_scoring
 from sklearn.utils.validation import check_is_fitted
@@ -25,6 +24,8 @@ from tithe.fit.base import limits_threads
 from tithe.fit.bases import BaseEstimator, ClassifierMixin
 from tithe.fit.labels import weights_by_class
 from tithe.fit.results import ClassLabels, Described
+from tithe.meta.search.evaluate import Outcome as OfFold
+from tithe.meta.search.evaluate import cv_results
 from tithe.meta.search.folds import splits_of
 from tithe.odm.base import KernelRows, class_numbers, labelled_rows, margins_of, row_costs
 from tithe.odm.classifier import ODMClassifier
@@ -526,15 +527,8 @@ def _search_results(outcomes: list[Outcome], unit: float) -> dict[str, Any]:
         {"lam": c.lam, "mu": c.mu, "theta": c.theta, **({} if c.gamma is None else {"gamma": c.gamma * unit})}
         for c in (outcome.candidate for outcome in outcomes)
     ]
-    scores = np.array([outcome.scores for outcome in outcomes])
-    mean = scores.mean(axis=1)
-    return {
-        **{f"split{k}_test_score": column for k, column in enumerate(scores.T)},
-        **{f"param_{name}": np.array([p[name] for p in params]) for name in params[0]},
-        "params": params,
-        "mean_test_score": mean,
-        "std_test_score": scores.std(axis=1),
-        "mean_test_loss": np.array([outcome.loss for outcome in outcomes]),
-        "rank_test_score": rankdata(-mean, method="min").astype(np.int32),
-        "mean_fit_time": np.array([outcome.seconds / len(outcome.scores) for outcome in outcomes]),
-    }
+    by_candidate = [
+        [OfFold(test=float(score), fit_time=one.seconds / len(one.scores)) for score in one.scores] for one in outcomes
+    ]
+    results, _ = cv_results(params, [list(fold) for fold in zip(*by_candidate, strict=True)], np.nan)
+    return results | {"mean_test_loss": np.array([one.loss for one in outcomes])}

@@ -27,7 +27,7 @@ from tithe.odm.base import class_numbers, row_costs
 from tithe.odm.classifier import ODMClassifier
 from tithe.odm.linear_classifier import LinearODMClassifier
 from tithe.odm.objective import MarginObjective
-from tithe.odm.solvers.kernel_matrix import KERNELS, training_kernel
+from tithe.odm.solvers.kernel_matrix import KERNELS, label_losses, training_kernel
 from tithe.odm.solvers.label_machines import FeatureMachine, FeatureProblem, LabelProblem, ManyProblem, MarginProblem
 from tithe.odm.solvers.label_search import (
     FoundLabels,
@@ -38,7 +38,6 @@ from tithe.odm.solvers.label_search import (
     spreading_factors,
 )
 from tithe.odm.solvers.labelings import Assignments, Balance, Labelings, linked_groups
-from tithe.odm.solvers.loss import label_losses
 from tithe.odm.unknown_labels import (
     Links,
     UnknownLabels,

@@ -36,7 +36,7 @@ from tithe.reduce.build import build_coreset
 
 _NEIGHBOUR = 10  # whose median distance is the width of the kernel
 _JITTERS = (1e-10, 1e-8, 1e-6, 1e-4)  # shares of the mean diagonal
-_MAX_LANDMARKS = 300  # rows that stand for a kernel in the search
+_MAX_LANDMARKS = 299  # rows that stand for a kernel in the search
 _PILOT_CENTERS = 20  # clusters of the coreset's objective: it should follow the shape of the data
 
 Links = tuple[Array, Array]  # pairs of rows (p, 2) that must have one label, and pairs that must have different ones

@@ -125,41 +125,30 @@ def _add_csr(data, indices, indptr, start, r, codes, slope, second, rival, sides
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def _sweep_dense(X, codes, weight, params, mu, theta, centre, cost, counts, sides, diagonal, first, last, rows):
-    n, d = X.shape
-    k = params.shape[0]
+def _sweep(rows, codes, weight, params, mu, theta, centre, cost, counts, sides, diagonal, first, last, per_part):
+    n, k, d = codes.shape[0], params.shape[0], params.shape[1] - 1
     scores, slope = np.empty((k, _TILE_ROWS)), np.empty(_TILE_ROWS)
     second, rival = np.empty(_TILE_ROWS), np.empty(_TILE_ROWS, np.int32)
-    wide = k > 1 and d >= _WIDE_COLUMNS
+    wide = len(rows) == 1 and k > 1 and d >= _WIDE_COLUMNS
     tile = np.empty((_TILE_ROWS if wide else 0, d + 1))
     for part in range(first, last):
-        stop = min(n, (part + 1) * rows)
-        for start in range(part * rows, stop, _TILE_ROWS):
+        stop = min(n, (part + 1) * per_part)
+        for start in range(part * per_part, stop, _TILE_ROWS):
             r = min(stop - start, _TILE_ROWS)
-            if wide:
-                _scores_wide(X, start, r, params, tile, scores)
+            if len(rows) == 1:
+                if wide:
+                    _scores_wide(rows[0], start, r, params, tile, scores)
+                else:
+                    margins_dense(rows[0], start, r, params, scores)
             else:
-                margins_dense(X, start, r, params, scores)
+                margins_csr(rows[0], rows[1], rows[2], start, r, params, scores)
             _losses(codes, weight, start, r, scores, mu, theta, cost, slope, second, rival, counts, part)
             if sides.shape[0] > 0:
-                _add_dense(X, start, r, codes, slope, second, rival, centre, sides, diagonal, part)
-
-
-@njit(cache=True, nogil=True, fastmath=_FAST)
-def _sweep_csr(
-    data, indices, indptr, codes, weight, params, mu, theta, cost, counts, sides, diagonal, first, last, rows
-):
-    n, k = indptr.shape[0] - 1, params.shape[0]
-    scores, slope = np.empty((k, _TILE_ROWS)), np.empty(_TILE_ROWS)
-    second, rival = np.empty(_TILE_ROWS), np.empty(_TILE_ROWS, np.int32)
-    for part in range(first, last):
-        stop = min(n, (part + 1) * rows)
-        for start in range(part * rows, stop, _TILE_ROWS):
-            r = min(stop - start, _TILE_ROWS)
-            margins_csr(data, indices, indptr, start, r, params, scores)
-            _losses(codes, weight, start, r, scores, mu, theta, cost, slope, second, rival, counts, part)
-            if sides.shape[0] > 0:
-                _add_csr(data, indices, indptr, start, r, codes, slope, second, rival, sides, diagonal, part)
+                if len(rows) == 1:
+                    _add_dense(rows[0], start, r, codes, slope, second, rival, centre, sides, diagonal, part)
+                else:
+                    data, indices, indptr = rows
+                    _add_csr(data, indices, indptr, start, r, codes, slope, second, rival, sides, diagonal, part)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -181,6 +170,11 @@ class MarginSums(AddsUp):
         """The gradient of the loss: (k, d + 1)."""
         total: Array = self.sides.sum(axis=(0, 1))
         return total
+
+
+def row_arrays(X: Any) -> tuple[Array, ...]:
+    """Rows as kernels take them: (X,), or (data, indices, indptr) of CSR form."""
+    return (X.data, X.indices, X.indptr) if sparse.issparse(X) else (X,)
 
 
 def margin_sweep(
@@ -217,18 +211,12 @@ def margin_sweep(
     sides = np.zeros((n_parts if gradient else 0, 2, groups, k, d + 1))
     diagonals = np.zeros((n_parts if gradient and diagonal else 0, k, d + 1))
     costs = np.empty(n if cost else 0)
-    args = (codes, np.empty(0) if weight is None else weight, params, float(mu), float(theta))
-    sums = (costs, counts, sides, diagonals)
-    if sparse.issparse(X):
+    origin = np.zeros(d) if centre is None else centre
+    args = (codes, np.empty(0) if weight is None else weight, params, float(mu), float(theta), origin)
+    sums, arrays = (costs, counts, sides, diagonals), row_arrays(X)
 
-        def run(a: int, b: int) -> None:
-            _sweep_csr(X.data, X.indices, X.indptr, *args, *sums, a, b, rows)
-
-    else:
-        origin = np.zeros(d) if centre is None else centre
-
-        def run(a: int, b: int) -> None:
-            _sweep_dense(X, *args, origin, *sums, a, b, rows)
+    def run(first: int, last: int) -> None:
+        _sweep(arrays, *args, *sums, first, last, rows)
 
     entries = X.nnz if sparse.issparse(X) else n * d
     with single_blas_thread():
@@ -314,55 +302,42 @@ def _add_gram(X: Array, weight: Array, start: int, stop: int, total: Array) -> N
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def _squares_dense(X, squares, first, last, rows):
-    n, d = X.shape
-    for i in range(first * rows, min(n, last * rows)):
+def _squares(rows, squares, first, last):
+    for i in range(first, last):
         total = 0.0
-        for j in range(d):
-            total += np.float64(X[i, j]) * X[i, j]
-        squares[i] = total
-
-
-@njit(cache=True, nogil=True)
-def _squares_csr(data, indptr, squares):
-    for i in range(squares.shape[0]):
-        total = 0.0
-        for p in range(indptr[i], indptr[i + 1]):
-            total += np.float64(data[p]) * data[p]
+        if len(rows) == 1:
+            X = rows[0]
+            for j in range(X.shape[1]):
+                total += np.float64(X[i, j]) * X[i, j]
+        else:
+            for p in range(rows[2][i], rows[2][i + 1]):
+                total += np.float64(rows[0][p]) * rows[0][p]
         squares[i] = total
 
 
 def row_squares(X: Any) -> Array:
     """|x_i|^2 of every row in float64: (n,)."""
     n, d = X.shape
-    squares, rows = np.empty(n), part_rows(n, 8)
-    if sparse.issparse(X):
-        _squares_csr(X.data, X.indptr, squares)
-    else:
-        over_parts(lambda a, b: _squares_dense(X, squares, a, b, rows), -(-n // rows), serial=n * d < 100_000)
+    squares, rows, step = np.empty(n), row_arrays(X), part_rows(n, 8)
+    over_parts(lambda a, b: _squares(rows, squares, a * step, min(n, b * step)), -(-n // step), serial=n * d < 100_000)
     return squares
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def _columns_dense(X, weight, sums):
-    for i in range(X.shape[0]):
-        if weight[i] != 0.0:
-            for j in range(X.shape[1]):
-                sums[j] += weight[i] * np.float64(X[i, j]) * X[i, j]
-
-
-@njit(cache=True, nogil=True)
-def _columns_csr(data, indices, indptr, weight, sums):
+def _columns(rows, weight, sums):
     for i in range(weight.shape[0]):
-        for p in range(indptr[i], indptr[i + 1]):
-            sums[indices[p]] += weight[i] * np.float64(data[p]) * data[p]
+        if len(rows) == 1:
+            X = rows[0]
+            if weight[i] != 0.0:
+                for j in range(X.shape[1]):
+                    sums[j] += weight[i] * np.float64(X[i, j]) * X[i, j]
+        else:
+            for p in range(rows[2][i], rows[2][i + 1]):
+                sums[rows[1][p]] += weight[i] * np.float64(rows[0][p]) * rows[0][p]
 
 
 def column_squares(X: Any, weight: Array) -> Array:
     """sum_i weight_i x_i^2 of every column: (d,)."""
     sums = np.zeros(X.shape[1])
-    if sparse.issparse(X):
-        _columns_csr(X.data, X.indices, X.indptr, weight, sums)
-    else:
-        _columns_dense(X, weight, sums)
+    _columns(row_arrays(X), weight, sums)
     return sums

@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 from numba import njit
 
+from tithe.odm.kernels.two_classes import add_row, plus_product
+
 Array = np.ndarray[Any, Any]
 
 _FAST = {"contract", "reassoc", "nsz"}
@@ -203,48 +205,18 @@ def descend_rows(matrix, places, numbers, label, rival, level, score, value, bet
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def descend_dense(X, constant, order, label, rival, level, weights, value, beta, soft, stiff, low, high, square):
-    """One sweep over the rows X (n, d) in ``order``: weights (K, d + 1) follow; ``constant`` is a last feature.
+def descend_weights(rows, constant, order, label, rival, level, weights, value, beta, soft, stiff, low, high, square):
+    """One sweep over rows, dense or CSR, in ``order``: weights (K, d + 1) follow; ``constant`` is a last feature.
 
     value (n, K) are the coefficients, square (n,) the squares of the rows' lengths, the constant included.
     """
-    n_classes, d = weights.shape[0], X.shape[1]
-    rest, change, alpha, shift, spare = np.empty((5, n_classes))
-    for k in range(len(order)):
-        i = order[k]
-        diag = square[i]
-        for c in range(n_classes):
-            total = constant * weights[c, d]
-            for j in range(d):
-                total += weights[c, j] * X[i, j]
-            rest[c] = total - diag * value[i, c]
-        beta[i] = best_multipliers(
-            rest, label[i], rival[i], level[i], diag, soft[i], stiff[i], low, high, change, alpha, shift, spare
-        )
-        for c in range(n_classes):
-            step = change[c] - value[i, c]
-            if step != 0.0:
-                value[i, c] = change[c]
-                for j in range(d):
-                    weights[c, j] += step * X[i, j]
-                weights[c, d] += step * constant
-
-
-@njit(cache=True, nogil=True, fastmath=_FAST)
-def descend_csr(
-    data, indices, indptr, constant, order, label, rival, level, weights, value, beta, soft, stiff, low, high, square
-):  # fmt: skip
-    """`descend_dense` for rows in CSR form."""
     n_classes, d = weights.shape[0], weights.shape[1] - 1
     rest, change, alpha, shift, spare = np.empty((5, n_classes))
     for k in range(len(order)):
         i = order[k]
         diag = square[i]
         for c in range(n_classes):
-            total = constant * weights[c, d]
-            for p in range(indptr[i], indptr[i + 1]):
-                total += weights[c, indices[p]] * data[p]
-            rest[c] = total - diag * value[i, c]
+            rest[c] = plus_product(constant * weights[c, d], rows, i, weights[c]) - diag * value[i, c]
         beta[i] = best_multipliers(
             rest, label[i], rival[i], level[i], diag, soft[i], stiff[i], low, high, change, alpha, shift, spare
         )
@@ -252,8 +224,7 @@ def descend_csr(
             step = change[c] - value[i, c]
             if step != 0.0:
                 value[i, c] = change[c]
-                for p in range(indptr[i], indptr[i + 1]):
-                    weights[c, indices[p]] += step * data[p]
+                add_row(step, rows, i, weights[c])
                 weights[c, d] += step * constant
 
 

@@ -94,39 +94,40 @@ def margin_gap(gamma, margin, cost, mu, low, high):
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def epoch_dense(X, signs, cost, squares, order, mu, theta, constant, gamma, v):
-    """See `LinearProblem.coordinate_epoch`."""
-    d = X.shape[1]
-    gap = 0.0
-    for at in range(order.shape[0]):
-        i = order[at]
-        u = constant * v[d]
-        for j in range(d):
-            u += X[i, j] * v[j]
-        u *= signs[i]
-        old = gamma[i]
-        stiff = 1.0 / (mu * cost[i]) if mu > 0.0 else np.inf
-        gap += _row_gap(old, u, cost[i], mu, 1.0 - theta, 1.0 + theta)[0]
-        new = exact_step(u - squares[i] * old, squares[i], 1.0 - theta, 1.0 + theta, 1.0 / cost[i], stiff)
-        if new != old:
-            gamma[i] = new
-            move = (new - old) * signs[i]
-            for j in range(d):
-                v[j] += move * X[i, j]
-            v[d] += move * constant
-    return gap
+def plus_product(total, rows, i, v):
+    """total + x_i . v. Rows are (X,), or (data, indices, indptr) of CSR form; the compiler knows which."""
+    if len(rows) == 1:
+        X = rows[0]
+        for j in range(X.shape[1]):
+            total += X[i, j] * v[j]
+    else:
+        data, indices, indptr = rows
+        for p in range(indptr[i], indptr[i + 1]):
+            total += data[p] * v[indices[p]]
+    return total
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def epoch_csr(data, indices, indptr, signs, cost, squares, order, mu, theta, constant, gamma, v):
+def add_row(step, rows, i, v):
+    """v += step x_i."""
+    if len(rows) == 1:
+        X = rows[0]
+        for j in range(X.shape[1]):
+            v[j] += step * X[i, j]
+    else:
+        data, indices, indptr = rows
+        for p in range(indptr[i], indptr[i + 1]):
+            v[indices[p]] += step * data[p]
+
+
+@njit(cache=True, nogil=True, fastmath=_FAST)
+def epoch(rows, signs, cost, squares, order, mu, theta, constant, gamma, v):
+    """See `LinearProblem.coordinate_epoch`."""
     d = v.shape[0] - 1
     gap = 0.0
     for at in range(order.shape[0]):
         i = order[at]
-        u = constant * v[d]
-        for p in range(indptr[i], indptr[i + 1]):
-            u += data[p] * v[indices[p]]
-        u *= signs[i]
+        u = signs[i] * plus_product(constant * v[d], rows, i, v)
         old = gamma[i]
         stiff = 1.0 / (mu * cost[i]) if mu > 0.0 else np.inf
         gap += _row_gap(old, u, cost[i], mu, 1.0 - theta, 1.0 + theta)[0]
@@ -134,8 +135,7 @@ def epoch_csr(data, indices, indptr, signs, cost, squares, order, mu, theta, con
         if new != old:
             gamma[i] = new
             move = (new - old) * signs[i]
-            for p in range(indptr[i], indptr[i + 1]):
-                v[indices[p]] += move * data[p]
+            add_row(move, rows, i, v)
             v[d] += move * constant
     return gap
 

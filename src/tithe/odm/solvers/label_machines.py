@@ -6,18 +6,18 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from scipy.linalg import LinAlgError, cho_factor, cho_solve, solve_triangular
+from scipy.linalg import LinAlgError, cho_factor, cho_solve, cholesky, solve_triangular
 
 from tithe.core.data import Array
-from tithe.odm.solvers.kernel_matrix import GivenKernel, Gram, kernel_not_psd_error
-from tithe.odm.solvers.loss import MarginLoss
+from tithe.odm.solvers.kernel_matrix import GivenKernel, Gram, MarginLoss, kernel_not_psd_error
+from tithe.odm.solvers.linear_problem import LinearProblem
+from tithe.odm.solvers.linear_solvers import newton
 from tithe.odm.solvers.many_classes import KernelMulticlassDual, solve_many_classes
 from tithe.odm.solvers.two_classes import Dual, newton_step, solve_two_classes
 
 _MAX_NEWTON_STEPS = 30  # after which coordinate descent is used too
 _MAX_SOLVER_ROUNDS = 1000
 _MAX_FEATURE_STEPS = 50
-_MIN_LENGTH = 1e-3  # of a Newton step
 _MAX_CLASS_ROUNDS = 200  # of the solver, for one machine of many classes
 
 
@@ -151,46 +151,23 @@ class FeatureProblem(MarginLoss):
     tol: float = 1e-6
 
     def solve(self, y: Array, start: LabelMachine | None = None) -> FeatureMachine:
-        """The machine with labels y, by Newton's method on w; |gradient|^2 / 2 bounds what is left to gain."""
-        weights = start.weights if isinstance(start, FeatureMachine) else np.zeros(self.features.shape[1])
-        machine = self._at(y, weights)
-        for _ in range(_MAX_FEATURE_STEPS):
-            gradient = machine.weights - self.features.T @ (y * machine.gamma)
-            if 0.5 * float(gradient @ gradient) <= self.tol * machine.value:
-                break
-            step = -cho_solve(self._curvature(machine), gradient, check_finite=False)
-            length = 1.0
-            while length > _MIN_LENGTH:
-                trial = self._at(y, machine.weights + length * step)
-                if trial.value <= machine.value + 1e-4 * length * float(gradient @ step):
-                    break
-                length *= 0.5
-            else:
-                break
-            machine = trial
-        return machine
-
-    def _at(self, y: Array, weights: Array) -> FeatureMachine:
-        score = self.features @ weights
-        margins = y * score
-        value = 0.5 * float(weights @ weights) + float(self.loss(margins).sum())
-        return FeatureMachine(sign=y, weights=weights, score=score, gamma=self.multipliers(margins), value=value)
-
-    def _curvature(self, machine: LabelMachine) -> tuple[Array, bool]:
-        rows = np.flatnonzero(machine.gamma)
-        curved = np.where(machine.gamma[rows] > 0.0, 1.0, self.mu) * self.cost[rows]
-        inside = self.features[rows] * np.sqrt(curved)[:, None]
-        H = inside.T @ inside  # NumPy computes half of a matrix times its own transpose
-        H[np.diag_indices_from(H)] += 1.0
-        factor: tuple[Array, bool] = cho_factor(H, lower=True, check_finite=False)
-        return factor
+        """The machine with labels y, by Newton's method on w."""
+        problem = LinearProblem(X=self.features, signs=y, cost=self.cost, mu=self.mu, theta=self.theta, constant=0.0)
+        weights = np.append(start.weights, 0.0) if isinstance(start, FeatureMachine) else np.zeros(problem.size)
+        rng = np.random.default_rng(0)
+        solution = newton(problem, tol=self.tol, max_iter=_MAX_FEATURE_STEPS, rng=rng, start=weights)
+        point = solution.point
+        return FeatureMachine(
+            sign=y, weights=point.params[:-1], score=y * point.margins, gamma=solution.duals, value=point.value
+        )
 
     def costs_without(self, machine: LabelMachine) -> Array:
         """See `MarginProblem.costs_without`: a = phi H^-1 phi is a / (1 - C a) without the row."""
-        low, _ = self._curvature(machine)
+        curved = self.curvatures(machine.margins())
+        scaled = self.features * np.sqrt(curved)[:, None]
+        low = cholesky(np.eye(scaled.shape[1]) + scaled.T @ scaled, lower=True, check_finite=False)
         solved = solve_triangular(low, self.features.T, lower=True, check_finite=False)
         own = np.einsum("ij,ij->j", solved, solved)
-        curved = np.where(machine.gamma > 0.0, 1.0, self.mu) * self.cost * (machine.gamma != 0.0)
         own = own / np.maximum(1.0 - curved * own, 1e-12)
         rest = machine.margins() - machine.gamma * own
         return costs_without_row(machine.sign, rest, own, self.cost, self.mu, self.theta)

@@ -21,9 +21,9 @@ from tithe.core.data import Array
 from tithe.core.params import Constraint, RealNumber, WholeNumber, check_params
 from tithe.core.state_checks import Storable
 from tithe.odm.kernels.signs import turn_vectors
+from tithe.odm.solvers.kernel_matrix import label_losses
 from tithe.odm.solvers.label_machines import LabelMachine, LabelProblem, ManyProblem, MarginProblem
 from tithe.odm.solvers.labelings import MAX_LISTED_GROUPS, Assignments, Labelings
-from tithe.odm.solvers.loss import label_losses
 
 _MAX_SIMPLEX_STEPS = 200
 _SUM_WEIGHT = 1e3  # of the equation sum of mu = 1 in a least squares problem, relative to its other entries

@@ -11,9 +11,9 @@ from scipy import sparse
 
 from tithe.core.data import Array
 from tithe.core.parallel import add_parts, over_parts, single_blas_thread
-from tithe.odm.kernels.linear import block_rows, column_squares, gram, row_squares
-from tithe.odm.kernels.two_classes import epoch_csr, epoch_dense, margin_gap, run_csr, run_dense
-from tithe.odm.solvers.loss import MarginLoss
+from tithe.odm.kernels.linear import block_rows, column_squares, gram, row_arrays, row_squares
+from tithe.odm.kernels.two_classes import epoch, margin_gap, run_csr, run_dense
+from tithe.odm.solvers.kernel_matrix import MarginLoss
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -223,9 +223,7 @@ class LinearProblem(MarginLoss):
         v = sum_i gamma_i z_i. Returns the duality gap, each row taken at the time of its own step.
         """
         args = (self.signs, self.cost, self.squares, order, self.mu, self.theta, self.constant, gamma, v)
-        if sparse.issparse(self.X):
-            return float(epoch_csr(self.X.data, self.X.indices, self.X.indptr, *args))
-        return float(epoch_dense(self.X, *args))
+        return float(epoch(row_arrays(self.X), *args))
 
     def walked(
         self, start: Array, draws: Array, share: Array, *, eta: float, follow: bool, table: Array, mean: Array

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain
 from typing import Annotated, Any
 
@@ -331,15 +332,9 @@ def drawn(share: Array, size: int, rng: np.random.Generator) -> Array:
     return result
 
 
-def svrg(problem: LinearProblem, **options: Any) -> Solution:
-    """Stochastic variance reduced gradient (Johnson and Zhang 2013): steps on 2 n rows between two full gradients."""
-    return _stochastic(problem, follow=False, **options)
-
-
-def saga(problem: LinearProblem, **options: Any) -> Solution:
-    """SAGA (Defazio, Bach and Lacoste-Julien 2014): the gradient of every row is remembered by one number."""
-    return _stochastic(problem, follow=True, **options)
-
+svrg = partial(_stochastic, follow=False)  # Johnson and Zhang 2013: steps on 2 n rows between two full gradients
+# Defazio, Bach and Lacoste-Julien 2014: the gradient of every row is remembered by one number
+saga = partial(_stochastic, follow=True)
 
 SOLVERS: dict[str, Callable[..., Solution]] = {
     "newton": newton,

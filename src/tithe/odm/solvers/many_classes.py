@@ -7,15 +7,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from scipy import sparse
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
 from tithe.core.data import Array
 from tithe.core.linear_algebra import conjugate_gradients
-from tithe.odm.kernels.linear import row_squares
-from tithe.odm.kernels.many_classes import best_rivals, classes_gap, descend_csr, descend_dense, descend_rows
-from tithe.odm.solvers.kernel_matrix import Gram, kernel_not_psd_error
-from tithe.odm.solvers.loss import MarginLoss
+from tithe.odm.kernels.linear import row_arrays, row_squares
+from tithe.odm.kernels.many_classes import best_rivals, classes_gap, descend_rows, descend_weights
+from tithe.odm.solvers.kernel_matrix import Gram, MarginLoss, kernel_not_psd_error
 
 _SWEEPS = 5  # over all rows in a round, if the kernel matrix is held
 _MAX_CG_STEPS = 50  # of conjugate gradients
@@ -165,12 +163,10 @@ class LinearMulticlassDual(MulticlassDual):
         return scores
 
     def sweep(self, rng: np.random.Generator) -> None:
-        rows = (self.X.data, self.X.indices, self.X.indptr) if sparse.issparse(self.X) else (self.X,)
-        descend: Any = descend_csr if sparse.issparse(self.X) else descend_dense
         solution = self.weights, self.value, self.beta
         band = self.inverse_cost, self.inverse_upper, self.low, self.high
-        order = rng.permutation(len(self.label))
-        descend(*rows, self.constant, order, self.label, self.rival, self.level, *solution, *band, self._square)
+        order, fixed = rng.permutation(len(self.label)), (self.label, self.rival, self.level)
+        descend_weights(row_arrays(self.X), self.constant, order, *fixed, *solution, *band, self._square)
 
 
 class Multipliers:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -636,8 +635,8 @@ def solve_level(dual: Dual, parts: list[Array], gamma: Array | None, engine: Eng
     total = float(dual.cost.sum())
     shares = [float(dual.cost[rows].sum()) / total for rows in parts]
 
-    def tasks(first: int) -> Iterator[Callable[[], Part]]:
-        for rows, share in zip(parts[first:], shares[first:], strict=True):
+    def tasks() -> Iterator[Part]:
+        for rows, share in zip(parts, shares, strict=True):
             function, X = dual.gram.function.restricted(dual.gram.X[rows])
             yield Part(
                 function=function,
@@ -653,35 +652,6 @@ def solve_level(dual: Dual, parts: list[Array], gamma: Array | None, engine: Eng
             )
 
     merged = np.zeros(len(dual.sign))
-    for rows, share, result in zip(parts, shares, map_with_retry(engine, tasks, solve_part, len(parts)), strict=True):
+    for rows, share, result in zip(parts, shares, engine.map(tasks(), solve_part), strict=True):
         merged[rows] = share * result
     return merged
-
-
-def map_with_retry(
-    engine: Engine, tasks: Callable[[int], Iterator[Any]], work: Callable[[Any, int], Any], n_tasks: int
-) -> Iterator[Any]:
-    """Results of the engine, in order; the part that fails is tried once more, then a RuntimeError says which it was.
-
-    ``tasks(first)`` gives the tasks from number ``first`` on. An error in the rows or the kernel, a ValueError, is
-    raised as it is.
-    """
-    n_done, last_failure = 0, -1
-    while n_done < n_tasks:
-        try:
-            for result in engine.map(tasks(n_done), partial(_numbered, work, n_done)):
-                yield result
-                n_done += 1
-        except ValueError:
-            raise
-        except Exception as error:
-            if last_failure == n_done:
-                raise RuntimeError(
-                    f"Part {n_done + 1} of {n_tasks} failed twice with {type(error).__name__}: {error}. The machine is "
-                    "not fitted. Check the workers of the engine, or use engine='serial'."
-                ) from error
-            last_failure = n_done
-
-
-def _numbered(work: Callable[[Any, int], Any], first: int, task: Any, number: int) -> Any:
-    return work(task, first + number)

@@ -34,8 +34,7 @@ from tithe.odm.kernels.path import (
     symmetric_product,
 )
 from tithe.odm.kernels.two_classes import margin_gap
-from tithe.odm.solvers.kernel_matrix import GivenKernel, Gram, kernel_not_psd_error
-from tithe.odm.solvers.loss import MarginLoss
+from tithe.odm.solvers.kernel_matrix import GivenKernel, Gram, MarginLoss, kernel_not_psd_error
 from tithe.odm.solvers.two_classes import Dual, newton_step, solve_two_classes
 
 _PART_ROWS = 64  # rows of a matrix that a thread takes at a time

@@ -13,8 +13,7 @@ from scipy.linalg import LinAlgError, cho_factor, cho_solve
 from tithe.core.data import Array
 from tithe.core.linear_algebra import conjugate_gradients
 from tithe.odm.kernels.two_classes import descend_rows, margin_gap
-from tithe.odm.solvers.kernel_matrix import Gram, kernel_not_psd_error, landmark_features
-from tithe.odm.solvers.loss import MarginLoss
+from tithe.odm.solvers.kernel_matrix import Gram, MarginLoss, kernel_not_psd_error, landmark_features
 
 _SWEEPS = 3  # over all rows in a round, if the matrix is held
 _SLOW_RATIO = 0.7  # a round is slow if the gap keeps more than this share
