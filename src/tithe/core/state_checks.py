@@ -234,14 +234,15 @@ class Integers(_Values):
 
 
 class AnyFloats(Check):
-    """An array of finite floats of one to ``most`` dimensions, in any layout."""
+    """An array of floats of one to ``most`` dimensions, in any layout, at most ``largest`` on either side of zero."""
 
-    def __init__(self, most: int = 3) -> None:
-        self._most = most
+    def __init__(self, most: int = 3, *, largest: float = np.finfo(np.float64).max) -> None:
+        self._most, self._largest = most, float(largest)
 
     def check(self, name: str, value: Any, sizes: Sizes) -> None:
         expect(isinstance(value, np.ndarray) and 1 <= value.ndim <= self._most, f"{name} has no such shape")
-        Floats(*value.shape, contiguous=False).check(name, value, sizes)
+        floats = Floats(*value.shape, least=-self._largest, most=self._largest, contiguous=False)
+        floats.check(name, value, sizes)
 
 
 class Rows(Check):
