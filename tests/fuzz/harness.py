@@ -35,6 +35,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -66,15 +67,15 @@ class Outcome:
         Type and message of the exception, or how the process ended.
     trace : str
         Where an undocumented exception came from.
-    peak_bytes : int
-        The most memory that the worker has held so far, 0 where it cannot be measured.
+    grown_bytes : int
+        The most memory that the call took beyond what the worker held before, 0 where it cannot be measured.
     """
 
     job: int
     kind: str
     detail: str = ""
     trace: str = ""
-    peak_bytes: int = 0
+    grown_bytes: int = 0
 
 
 class Pool:
@@ -220,13 +221,14 @@ def _work(connection: Connection, number: int, function: Any, documented: Any, m
 
 def _ended(function: Any, documented: Any, data: bytes) -> dict[str, Any]:
     kind, detail, trace = "ok", "", ""
+    held = _fresh_peak()
     try:
         function(data)
     except BaseException as error:  # SystemExit and pyo3's or numba's own kinds as well
         kind = "refused" if type(error) in documented else "other"
         detail = f"{type(error).__name__}: {str(error)[:300]}"
         trace = "" if kind == "refused" else traceback.format_exc()[-3000:]
-    return {"kind": kind, "detail": detail, "trace": trace, "peak_bytes": _peak_bytes()}
+    return {"kind": kind, "detail": detail, "trace": trace, "grown_bytes": _peak_bytes() - held}
 
 
 def _settle(number: int) -> None:
@@ -250,7 +252,18 @@ def _limit_memory(more: int) -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a worker that dies leaves no file of its memory
 
 
+def _fresh_peak() -> int:
+    """The memory held now, from which the peak is measured anew: libraries keep memory that earlier inputs took."""
+    if sys.platform.startswith("linux"):
+        with open("/proc/self/clear_refs", "w") as file:
+            file.write("5")
+    return _peak_bytes()
+
+
 def _peak_bytes() -> int:
+    if sys.platform.startswith("linux"):  # ru_maxrss is the peak of the whole life of a process
+        status = Path("/proc/self/status").read_text()
+        return int(status.partition("VmHWM:")[2].split(maxsplit=1)[0]) * 1024
     if resource is None:
         return 0
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -258,12 +271,12 @@ def _peak_bytes() -> int:
 
 
 def table(outcomes: dict[str, list[Outcome]]) -> str:
-    """A line for every name: how many ended in which way, and the most memory."""
-    lines = [f"{'':32}" + "".join(f"{kind:>9}" for kind in KINDS) + f"{'peak MB':>9}"]
+    """A line for every name: how many ended in which way, and the most memory one took."""
+    lines = [f"{'':32}" + "".join(f"{kind:>9}" for kind in KINDS) + f"{'grown MB':>9}"]
     for name, ended in outcomes.items():
         counts = Counter(outcome.kind for outcome in ended)
-        peak = max((outcome.peak_bytes for outcome in ended), default=0)
-        lines.append(f"{name:32}" + "".join(f"{counts[kind]:9}" for kind in KINDS) + f"{peak / 2**20:9.0f}")
+        grown = max((outcome.grown_bytes for outcome in ended), default=0)
+        lines.append(f"{name:32}" + "".join(f"{counts[kind]:9}" for kind in KINDS) + f"{grown / 2**20:9.0f}")
     return "\n".join(lines)
 
 

@@ -71,7 +71,7 @@ def outcomes_of(name: str, n: int, seed: int, n_workers: int) -> list[Outcome]:
 def check(ended: list[Outcome]) -> None:
     wrong = [outcome for outcome in ended if outcome.kind not in ("ok", "refused")]
     assert not wrong, f"{Counter(o.kind for o in wrong)}: {wrong[0]}\n{wrong[0].trace}"
-    assert max(outcome.peak_bytes for outcome in ended) < 1 << 30
+    assert max(outcome.grown_bytes for outcome in ended) < 1 << 29
 
 
 # every loader starts a process of its own, so the others are left to the slow tests

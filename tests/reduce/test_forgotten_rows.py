@@ -120,9 +120,9 @@ def test_a_file_that_is_being_written_is_no_leftover(tmp_path) -> None:
 
 
 def test_who_lost_the_folder_of_leaves_can_change_nothing_in_it(tmp_path) -> None:
-    first = LeafStore(tmp_path / "leaves", new=True)
+    first = LeafStore(tmp_path / "leaves", new=True, stream="one")
     first.on_leaf(0, Block(X=X[:10]))
-    LeafStore(tmp_path / "leaves", new=False)
+    LeafStore(tmp_path / "leaves", new=False, stream="one")
     for change in (lambda: first.keep_only(0, 0), first.clean, first.drop_nodes, lambda: first.on_leaf(0, Block(X=X))):
         with pytest.raises(ValueError, match="Another stream"):
             change()

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import bz2
+import gzip
 import io
 import os
 
@@ -250,3 +252,24 @@ def test_pipes_of_bad_rows() -> None:
         open_piped(io.BytesIO(b"a,b\n" + b"1,\n" * 9000), "csv", ColumnSelection(bad_rows="skip"), None)
     source = open_piped(io.BytesIO(b"a,b\n" + b"1,\n" * 9000 + b"1,2\n"), "csv", ColumnSelection(bad_rows="skip"), None)
     assert source.sample(None, rng=np.random.default_rng(0)).row_ids().tolist() == [9000]
+
+
+@pytest.mark.parametrize("header", ["a,b,b,y", "a,b, b,y", "a,,,y"])
+@pytest.mark.parametrize("ending", [".csv", ".csv.gz", ".csv.bz2", ".tsv", "pipe"])
+@pytest.mark.parametrize("delimiter", [",", ";"])
+def test_columns_of_one_name_are_refused(tmp_path, header, ending, delimiter) -> None:
+    rows = "".join(f"{i}.5,{i % 3}.1,{i % 7}.3,{i % 2}\n" for i in range(50))
+    text = f"{header}\n{rows}".replace(",", "\t" if ending == ".tsv" else delimiter).encode()
+    packed = {".csv.gz": gzip.compress, ".csv.bz2": bz2.compress}.get(ending, bytes)(text)
+    file = tmp_path / f"rows{ending}"
+    file.write_bytes(packed)
+
+    def opened(**options):
+        choice = ColumnSelection(target="y", **options)
+        return open_piped(io.BytesIO(text), "csv", choice, None) if ending == "pipe" else open_dataset(file, **options)
+
+    with pytest.raises(FileFormatError, match=r"2 columns (named 'b'|without a name).*columns=") as fault:
+        opened()
+    assert ("standard input" if ending == "pipe" else str(file)) in str(fault.value)
+    source = opened(columns=["a"])  # the others are not read
+    assert source.feature_names == ["a"] and next(source.tasks())().X.shape == (50, 1)

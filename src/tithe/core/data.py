@@ -26,6 +26,7 @@ from tithe.core.state_checks import (
     expect,
 )
 
+_LARGEST_TOTAL = 1e150  # sums of squares of larger ones are not finite
 _MAX_LEVEL = 64  # levels of a tree, and those above that only seed draws
 _POSITIVE = Number(least=float(np.finfo(np.float64).tiny))
 
@@ -341,7 +342,7 @@ class Coreset(Block):
 
     n_seen: Annotated[int, Integer(least=1)]
     weight_seen: Annotated[float, _POSITIVE]
-    totals: Annotated[Array | None, Optional(AnyFloats())] = None
+    totals: Annotated[Array | None, Optional(AnyFloats(largest=_LARGEST_TOTAL))] = None
     pilot: Annotated[Array | None, Optional(AnyFloats())] = None
     key: Annotated[tuple[int, int], Parts(Integer(most=_MAX_LEVEL), Integer())] = (0, 0)
     last_row: Annotated[int, Integer(least=-1)] = -1

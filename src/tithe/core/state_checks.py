@@ -236,13 +236,15 @@ class Integers(_Values):
 
 @dataclass(frozen=True)
 class AnyFloats(Check):
-    """An array of finite floats of one to ``most`` dimensions, in any layout."""
+    """An array of floats of one to ``most`` dimensions, in any layout, at most ``largest`` on either side of zero."""
 
     most: int = 3
+    largest: float = float(np.finfo(np.float64).max)
 
     def check(self, name: str, value: Any, sizes: Sizes) -> None:
         expect(isinstance(value, np.ndarray) and 1 <= value.ndim <= self.most, f"{name} has no such shape")
-        Floats(*value.shape, contiguous=False).check(name, value, sizes)
+        floats = Floats(*value.shape, least=-self.largest, most=self.largest, contiguous=False)
+        floats.check(name, value, sizes)
 
 
 class Rows(Check):

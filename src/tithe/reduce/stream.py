@@ -452,7 +452,7 @@ class CoresetStream(StoredState):
         self.notes: dict[str, Any] = {}
         self._folders = Folders()
         if keep_leaves is not None:
-            self._folders.store = LeafStore(keep_leaves, new=True)
+            self._folders.store = LeafStore(keep_leaves, new=True, stream=self._folders.stream_id)
 
     def __repr__(self) -> str:
         return f"CoresetStream({self.plan.objective!r}, {self.n_rows} rows pushed, coreset_size={self.plan.size})"
@@ -600,7 +600,7 @@ class CoresetStream(StoredState):
             raise FileFormatError(f"The checkpoint in {os.fspath(path)!r} is damaged: {error}") from error
         folders.checkpoint = os.path.abspath(path)
         if keep_leaves or leaves:
-            folders.store = LeafStore(keep_leaves or leaves, new=False)
+            folders.store = LeafStore(keep_leaves or leaves, new=False, stream=folders.stream_id)
         self._remove_leftovers()
         if folders.store is not None:
             before, self.state = self.state, catch_up(self.state, folders.store)

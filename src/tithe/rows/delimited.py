@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -151,6 +152,8 @@ class Probe(NamedTuple):
 
 def csv_rows(dialects: Mapping[str, Dialect], probes: Sequence[Probe], choice: ColumnSelection) -> CsvRows:
     """The columns of the files with these dialects, by path; schema and types are learned from the probes."""
+    for file, dialect in dialects.items():
+        _refuse_repeated(file, dialect, choice)
     tables = _text_tables(probes)
     texts: dict[str, list[Any]] = {}
     for table in tables:
@@ -179,6 +182,17 @@ def csv_rows(dialects: Mapping[str, Dialect], probes: Sequence[Probe], choice: C
     return CsvRows(resolved, parsed, with_commas)
 
 
+def _refuse_repeated(file: str, dialect: Dialect, choice: ColumnSelection) -> None:
+    """Refuse columns of one name, or several without a name, unless they are not read."""
+    wanted = {*choice.special, *choice.schema.reads} if choice.schema is not None else None
+    for name, times in Counter(dialect.names).items():
+        if times > 1 and (choice.reads(name) if wanted is None else name in wanted):
+            raise FileFormatError(
+                f"The header of {file!r} has {times} columns {f'named {name!r}' if name else 'without a name'}. Rename "
+                "them in the file, or name the columns to use: columns=[...] (--columns)."
+            )
+
+
 def _text_tables(probes: Sequence[Probe]) -> list[Any]:
     """The columns of some lines as tables of text, values of whole files among them.
 
@@ -187,7 +201,8 @@ def _text_tables(probes: Sequence[Probe]) -> list[Any]:
     sound: list[Any] = []
     unsound: list[Any] = []
     for probe in probes:
-        table, wrong = parse_rows(readable(probe.data), probe.dialect, dict.fromkeys(probe.dialect.names, pa.string()))
+        once = [name for name, times in Counter(probe.dialect.names).items() if times == 1]
+        table, wrong = parse_rows(readable(probe.data), probe.dialect, dict.fromkeys(once, pa.string()))
         for name, value in probe.dialect.constants.items():
             table = table.append_column(name, pa.repeat(value, table.num_rows))
         # a piece that was cut inside quotes has rows of wrong length; it is used only if there is no better one

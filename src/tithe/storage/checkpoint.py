@@ -63,7 +63,7 @@ def save_state(path: str | os.PathLike[str], state: State) -> None:
     check_folder(folder)
     folder.mkdir(parents=True, exist_ok=True)
     contents = _contents(state)
-    with _writing(folder):
+    with locked(folder / _WRITING):
         old = _generations(folder)
         temporary = Path(tempfile.mkdtemp(prefix=".tmp-", dir=folder))
         try:
@@ -85,7 +85,7 @@ def clean_state(path: str | os.PathLike[str]) -> None:
     folder = Path(path)
     if not folder.is_dir():
         return
-    with _writing(folder):
+    with locked(folder / _WRITING):
         generations = _generations(folder)
         if len(generations) > 1:
             newest = max(filter(_is_whole, generations), default=generations[0])
@@ -93,9 +93,12 @@ def clean_state(path: str | os.PathLike[str]) -> None:
         _remove(folder.glob(_TEMPORARY))
 
 
-def _writing(folder: Path) -> filelock.FileLock:
-    """The lock that whoever writes a generation holds: what is half written under it belongs to a killed process."""
-    return filelock.FileLock(folder / _WRITING, thread_local=False)
+def locked(path: Path, timeout: float = -1) -> filelock.FileLock:
+    """The lock that whoever writes to a folder holds: what is half written under it belongs to a killed process."""
+    if path.is_symlink():
+        raise FileFormatError(f"{str(path)!r} is a link, which no lock is.")
+    # not for one thread only: a lock that a thread takes may be released by another one
+    return filelock.FileLock(path, timeout=timeout, thread_local=False)
 
 
 def _remove(folders: Iterable[Path]) -> None:
@@ -152,8 +155,7 @@ class FolderLock:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         folder = self._folder = Path(path)
         folder.mkdir(parents=True, exist_ok=True)
-        # not for one thread only: a lock that a thread takes may be released by another one
-        self._lock = filelock.FileLock(folder / _LOCK, timeout=0, thread_local=False)
+        self._lock = locked(folder / _LOCK, timeout=0)
         try:
             self._lock.acquire()
         except filelock.Timeout as error:
@@ -171,11 +173,15 @@ class FolderLock:
 def _is_ours(part: Path) -> bool:
     if part.name in (_LOCK, _WRITING):
         return True
-    return part.is_dir() and (part.name.startswith(".tmp-") or (len(part.name) == 8 and part.name.isdigit()))
+    return _is_generation(part) or (part.is_dir() and part.name.startswith(".tmp-"))
+
+
+def _is_generation(part: Path) -> bool:
+    return len(part.name) == 8 and part.name.isdigit() and stat.S_ISDIR(part.lstat().st_mode)
 
 
 def _generations(folder: Path) -> list[Path]:
-    return sorted(p for p in folder.iterdir() if p.is_dir() and len(p.name) == 8 and p.name.isdigit())
+    return sorted(filter(_is_generation, folder.iterdir()))
 
 
 def _contents(state: State) -> dict[str, bytes]:
@@ -192,9 +198,16 @@ def _contents(state: State) -> dict[str, bytes]:
     return files
 
 
+def _content(path: Path) -> bytes:
+    """The bytes of a file: no link leads out of the folder, and no pipe is waited for."""
+    if not stat.S_ISREG(path.lstat().st_mode):
+        raise FileFormatError(f"{path.name!r} is no file of a checkpoint.")
+    return path.read_bytes()
+
+
 def _manifest(generation: Path) -> dict[str, Any]:
     """The manifest, which vouches for the files; checked for being what was written."""
-    text, _, check = (generation / _MANIFEST).read_text().partition("\n")
+    text, _, check = _content(generation / _MANIFEST).decode().partition("\n")
     if hashlib.sha256(text.encode()).hexdigest() != check.strip():
         raise FileFormatError(f"{generation.name}/{_MANIFEST} is not what was written.")
     manifest: dict[str, Any] = json.loads(text)
@@ -206,10 +219,9 @@ def _manifest(generation: Path) -> dict[str, Any]:
 def _files(generation: Path, manifest: dict[str, Any]) -> Iterable[tuple[str, bytes]]:
     """Name and contents of every file that a manifest names, each checked for being what was written."""
     for name, digest in manifest["sha256"].items():
-        # what a manifest names is read: it must not lead out of its folder, nor to anything but a file
-        if not _FILE_NAME.fullmatch(name) or not stat.S_ISREG((generation / name).lstat().st_mode):
+        if not _FILE_NAME.fullmatch(name):  # what a manifest names is read
             raise FileFormatError(f"{name!r} is no file of a checkpoint.")
-        data = (generation / name).read_bytes()
+        data = _content(generation / name)
         if hashlib.sha256(data).hexdigest() != digest:
             raise FileFormatError(f"{generation.name}/{name} is not what was written.")
         yield name, data

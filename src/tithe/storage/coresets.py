@@ -26,6 +26,7 @@ from tithe.core.files import replacing
 from tithe.core.registry import names, resolve
 from tithe.core.state_checks import LARGEST, checked, expect
 from tithe.rows.schema import TableSchema
+from tithe.rows.stores import check_regular
 
 _KEY = b"tithe"
 _FORMAT = 1
@@ -94,6 +95,7 @@ def write_coreset(
 
 def saved_feature_names(path: str | os.PathLike[str]) -> list[str] | None:
     """The names of the features of a coreset file; None if they are not in it."""
+    check_regular(os.fspath(path))
     if not _is_csv(path):
         return [str(name) for name in _metadata(pq.read_schema(path), path)["features"]]
     with pyarrow.csv.open_csv(path) as reader:
@@ -208,6 +210,7 @@ def load_schema(path: str | os.PathLike[str]) -> TableSchema | None:
 
     ``open_dataset(..., schema=load_schema(path))`` makes the same features of other rows.
     """
+    check_regular(os.fspath(path))
     try:
         about = _metadata(pq.read_schema(os.fspath(path)), path)
     except (pa.ArrowException, OSError) as error:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import stat
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from uuid import uuid4
 
-import filelock
 import numpy as np
 
 from tithe.core.data import Array, Block, Coreset
@@ -17,11 +18,13 @@ from tithe.core.errors import FileFormatError
 from tithe.core.files import replacing
 from tithe.core.passes import HIGHEST
 from tithe.core.state_checks import LARGEST, expect
+from tithe.storage.checkpoint import locked
 from tithe.storage.values import packed, unpacked
 
 _FORGOTTEN = "forgotten.json"
 _OWNER = "owner"
 _LOCK = ".lock"
+_NAME = re.compile(r"leaf-\d{10}\.tithe|node-\d{2}-\d{10}\.tithe|forgotten\.json|owner|\.lock|\..+\.tmp")
 
 
 class LeafStore:
@@ -32,27 +35,40 @@ class LeafStore:
 
     Every change is made under a lock of the folder and by its owner, the last stream that opened it. So a temporary
     file that is found under the lock belongs to a process that was killed: it may hold rows, and is removed.
+
+    A checkpoint says which folder to open again, and may lie: a folder is opened only if its file ``owner`` has the id
+    of the same ``stream``, and if it holds nothing but regular files of a store.
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, new: bool) -> None:
+    def __init__(self, path: str | os.PathLike[str], *, new: bool, stream: str) -> None:
         self.path = Path(path)
         if new and self.path.is_dir() and any(self.path.iterdir()):
             raise ValueError(f"{str(self.path)!r} is not empty: a new stream needs a folder of its own for its leaves.")
         if not new and not self.path.is_dir():
             raise FileNotFoundError(f"The leaves of this stream were kept in {str(self.path)!r}, which is not there.")
-        if not new and not (self.path / _OWNER).is_file():  # whatever a file says: no other folder is written to
-            raise FileFormatError(f"{str(self.path)!r} is not a folder of leaves.")
         self.path.mkdir(parents=True, exist_ok=True)
-        self._token = uuid4().hex
-        with filelock.FileLock(self.path / _LOCK):
-            (self.path / _OWNER).write_text(self._token)
+        if not new:
+            self._check_ours(stream)
+        self._owner = f"{uuid4().hex} {stream}"
+        with locked(self.path / _LOCK):
+            with replacing(self.path / _OWNER) as temporary:  # which follows no link
+                temporary.write_text(self._owner)
             self._remove_temporaries()
+
+    def _check_ours(self, stream: str) -> None:
+        """Refuse a folder of other things, or of another stream, before anything is read or written."""
+        for path in self.path.iterdir():
+            if not _NAME.fullmatch(path.name) or not stat.S_ISREG(path.lstat().st_mode):
+                raise FileFormatError(f"{str(self.path)!r} is not a folder of leaves: it holds {path.name!r}.")
+        owner = self.path / _OWNER
+        if not owner.exists() or owner.read_text(errors="replace").partition(" ")[2] != stream:
+            raise FileFormatError(f"{str(self.path)!r} is not the folder of the leaves of this stream.")
 
     @contextmanager
     def _changing(self) -> Iterator[None]:
         """Refuse to write where another stream, maybe resumed from the same checkpoint, writes now."""
-        with filelock.FileLock(self.path / _LOCK):
-            if (self.path / _OWNER).read_text() != self._token:
+        with locked(self.path / _LOCK):
+            if (self.path / _OWNER).read_text() != self._owner:
                 raise ValueError(f"Another stream keeps its leaves in {str(self.path)!r} now: this one must not go on.")
             yield
 

@@ -10,6 +10,7 @@ from tithe.core.errors import FileFormatError
 from tithe.core.files import replacing
 from tithe.core.state_checks import expect
 from tithe.core.version import __version__
+from tithe.rows.stores import check_regular
 from tithe.storage.values import about_file, packed, unpacked
 
 
@@ -59,6 +60,7 @@ def _is_estimator(thing: Any) -> bool:
 
 def model_about(path: str | os.PathLike[str]) -> dict[str, Any]:
     """What a model file says about itself: the version of ``tithe``, whether ``rows`` were kept, and ``n_rows``."""
+    check_regular(os.fspath(path))
     return about_file(Path(path).read_bytes())
 
 
