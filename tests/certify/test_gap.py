@@ -10,7 +10,7 @@ from leaf_source import LeafSource
 
 from tithe import CoresetLogisticRegression
 from tithe.certify.certificate import bound_certificate, excess_certificate
-from tithe.certify.gap import CurvatureDraw, _one_row_of_each_run, certify_gap
+from tithe.certify.gap import CurvatureDraw, CurvatureRows, _one_row_of_each_run, certify_gap, gap_at
 from tithe.core.data import Block, Coreset, concat
 from tithe.core.parallel import limit_threads
 from tithe.core.passes import DataPass
@@ -157,3 +157,20 @@ def test_the_curvature_of_all_rows_takes_over_where_that_of_a_sample_fails(monke
         assert rounds_by_sample or loss(model, block) - least <= 1e-8 * least
         n_rounds.append(model.n_iter_)
     assert n_rounds[1] < 0.5 * n_rounds[0]
+
+
+def test_the_drift_of_a_curvature_of_all_rows_is_taken_over_all_rows(rare) -> None:
+    """A few rows with most of the drift were not in the sample, and intervals held in 1 of 9."""
+    block, least = rare
+    objective = LogisticObjective(classes=(0, 1))
+    few = block.take(np.flatnonzero(block.y == 0)[:50])
+    params = objective.solve(block.take(np.arange(0, 12_000, 20)), rng=np.random.default_rng(0))
+    point = objective.evaluate(block, params)
+    whole = CurvatureRows.all_of(objective, block, params)
+    added = CurvatureRows(rows=few, hessian=objective.curvature(block, params))
+    expected = gap_at(objective, point, whole, params, None).interval
+    for rows in (block, LeafSource.cut(block.X, block.y, at=[5000, 9000])):
+        interval = gap_at(objective, point, added, params, None, data=DataPass(rows)).interval
+        assert interval == pytest.approx(expected, rel=1e-9)
+    low, high = expected
+    assert low <= point.value - least <= high

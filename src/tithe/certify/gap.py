@@ -131,7 +131,11 @@ class ConvexObjective(InfluenceObjective, Generic[SumsT]):
         """The part of each row in the diagonal of the curvature of all, added up over the coordinates: (n,)."""
 
     @abstractmethod
-    def curvature_drift(self, block: Block, params: Array, step: Array) -> float:
+    def drift_sums(self, block: Block, params: Array, step: Array) -> Array:
+        """What `drift_of` needs of these rows; that of several blocks adds up."""
+
+    @abstractmethod
+    def drift_of(self, sums: Array, params: Array, step: Array) -> float:
         """How much the curvature along a Newton step changes on its way, as a share of itself."""
 
     @abstractmethod
@@ -393,10 +397,12 @@ def gap_at(
     centre: Array | None,
     *,
     step: Array | None = None,
+    data: DataPass | None = None,
 ) -> Gap:
     """The gap at ``params``, from the evaluation on all rows and the curvature.
 
-    ``step`` is used as the Newton step where the curvature is not known.
+    ``step`` is used as the Newton step where the curvature is not known. The drift of a curvature that was added up
+    over all rows of ``data`` is taken over all of them too: few rows may have most of it.
     """
     if not (np.isfinite(evaluation.value) and np.isfinite(evaluation.gradient).all()):
         raise ValueError("The loss overflows in double precision. Rescale the columns or the weights.")
@@ -404,16 +410,23 @@ def gap_at(
     metric, jackknife_metrics = curvature.metric(objective, params, centre)
     newton = metric.solve(gradient) if step is None or curvature.known else step
     estimate = 0.5 * float(np.vdot(gradient, newton))
-    interval = None
+    interval, follows = None, True
     if curvature.known and estimate > 0.0:
         decrements = [metric.decrement(gradient) for metric in jackknife_metrics]
-        interval = _interval(objective, curvature.rows, params, newton, decrements)
+        if curvature.hessian is not None and data is not None and not objective.constant_curvature:
+            drifts = data.total(lambda leaf: objective.drift_sums(leaf, params, newton))
+        else:
+            drifts = objective.drift_sums(curvature.rows, params, newton)
+        drift = objective.drift_of(drifts, params, newton)
+        follows = drift <= _MAX_MARGIN_CHANGE
+        interval = _interval(drift, params.size, effective_sample_size(curvature.rows.weights()), decrements)
     if interval is not None:
         interval = estimate * interval[0], min(evaluation.bound, estimate * interval[1])
     exact = objective.constant_curvature and curvature.is_whole
     return Gap(
         evaluation=evaluation,
-        estimate=min(estimate, evaluation.bound),
+        # with a large drift the curvature tells nothing about the minimum, not even that it is near
+        estimate=min(estimate, evaluation.bound) if follows else evaluation.bound,
         interval=interval,
         exact=exact,
         negligible=_negligible_loss(objective, curvature.rows, params),
@@ -431,15 +444,14 @@ def _negligible_loss(objective: ConvexObjective, rows: Block, params: Array) -> 
 
 
 def _interval(
-    objective: ConvexObjective, rows: Block, params: Array, newton: Array, decrements: list[float]
+    change: float, n_coefficients: int, sample_size: float, decrements: list[float]
 ) -> tuple[float, float] | None:
-    """Factors of the estimate between which the gap lies; see `Gap`."""
-    change = objective.curvature_drift(rows, params, newton)
+    """Factors of the estimate between which the gap lies, for a drift of ``change``; see `Gap`."""
     error, bias, largest_ratio = 0.0, 0.0, 1.0
     if decrements:
         logs = np.log(np.maximum(decrements, np.finfo(np.float64).tiny))
         error = float(np.sqrt((N_GROUPS - 1) / N_GROUPS * np.square(logs - logs.mean()).sum()))
-        bias = params.size / effective_sample_size(rows.weights())
+        bias = n_coefficients / sample_size
         largest_ratio = math.exp(float(logs.max() - logs.mean()))
     if not (change <= _MAX_MARGIN_CHANGE and error <= _MAX_LOG_ERROR):
         return None

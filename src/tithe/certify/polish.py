@@ -102,6 +102,7 @@ class _DescentPolisher:
         self._caution = 1.0
         self._renews_hessian = False
         self._gap: Gap | None = None
+        self._hessian_at: Array | None = None  # where the curvature of all rows was taken
         self.curve = [point.value]
         self.descent = Descent(self._evaluate, params, self._metric(params, point), point=point)
 
@@ -110,11 +111,7 @@ class _DescentPolisher:
 
     def _metric(self, params: Array, point: Evaluation) -> Metric:
         if self._renews_hessian:
-            weight = self.coreset.weight_seen  # of all rows
-            hessian = self.data.total(
-                lambda leaf: self.objective.curvature(leaf, params, self._centre, total_weight=weight)
-            )
-            self._curvature = replace(self._curvature, groups=(), hessian=hessian)
+            self._take_curvature_of_all_rows(params)
         if self._curvature.hessian is not None:
             return self._curvature.metric(self.objective, params, self._centre)[0]
         rows = self._curvature.rows if self._curvature.known else self.coreset
@@ -122,12 +119,27 @@ class _DescentPolisher:
         diagonal = point.diagonal if drawn else None
         return self.objective.metric(rows, params, diagonal=diagonal, centre=self._centre, caution=self._caution)
 
+    def _take_curvature_of_all_rows(self, params: Array) -> None:
+        weight = self.coreset.weight_seen  # of all rows
+        hessian = self.data.total(
+            lambda leaf: self.objective.curvature(leaf, params, self._centre, total_weight=weight)
+        )
+        self._curvature, self._hessian_at = replace(self._curvature, groups=(), hessian=hessian), params
+
     def gap(self) -> Gap:
-        """The gap at the present parameters."""
+        """The gap at the present parameters, from the curvature there."""
+        descent = self.descent
         if self._gap is None:
-            descent = self.descent
+            if self._renews_hessian and self._hessian_at is not descent.params:
+                self._take_curvature_of_all_rows(descent.params)
             self._gap = gap_at(
-                self.objective, descent.point, self._curvature, descent.params, self._centre, step=descent.newton()
+                self.objective,
+                descent.point,
+                self._curvature,
+                descent.params,
+                self._centre,
+                step=descent.newton(),
+                data=self.data,
             )
         return self._gap
 

@@ -133,15 +133,17 @@ class LinearModelObjective(ConvexObjective[SumsT], Generic[SumsT]):
         """Parameters without coefficients, where `minimise` starts."""
         return np.zeros((self.n_scores, block.n_features + 1))
 
-    def curvature_drift(self, block: Block, params: Array, step: Array) -> float:
-        """How much the curvature along a Newton step changes on its way, as a share of itself; see `certify.gap`.
-
-        The mean change of a score, each row weighed by its part in the curvature: right for losses whose second
-        derivative changes by no more than a factor of exp(change of the score).
-        """
+    def drift_sums(self, block: Block, params: Array, step: Array) -> Array:
+        """The curvature along the step, and the sum of each row's part in it times the change of its score."""
         part = block.weights() * self.directional_curvature(block, params, step)
-        total = float(part.sum())
-        return float(part @ np.abs(self.margins(block.X, step)).max(axis=1)) / total if total > 0.0 else 0.0
+        return np.array([part.sum(), part @ np.abs(self.margins(block.X, step)).max(axis=1)])
+
+    def drift_of(self, sums: Array, params: Array, step: Array) -> float:
+        """The mean change of a score, each row weighed by its part in the curvature along the step.
+
+        Right for losses whose second derivative changes by no more than a factor of exp(change of the score).
+        """
+        return float(sums[1] / sums[0]) if sums[0] > 0.0 else 0.0
 
     def _free_coordinates(self, shape: tuple[int, ...]) -> Array:
         """Which coordinates (k, d + 1) of the parameters are not fixed at 0."""
