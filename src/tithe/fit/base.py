@@ -39,8 +39,10 @@ from tithe.rows.learn import feature_sums, learn_from_all_rows, learn_schema, sc
 from tithe.rows.options import TableOptions
 from tithe.rows.schema import TableSchema, frame_table
 
-T = TypeVar("T")
 FLOATS = ("float64", "float32")
+MIN_AUTO_ROWS = 5000  # of a learner that has no rule of its own
+T = TypeVar("T")
+Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 class FittedAttribute(Generic[T]):
@@ -218,10 +220,6 @@ class StreamLearner(StoredEstimator, ABC):
         """Refuse to go on with a stream that was not saved: its rows would silently be missing."""
         if "stream_" in self._left_out:
             raise RowsNotSavedError(f"{type(self).__name__} cannot go on with partial_fit (fit starts anew)")
-
-
-MIN_AUTO_ROWS = 5000  # of a learner that has no rule of its own
-Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 class _HasJobs(Protocol):
@@ -522,87 +520,7 @@ class CoresetLearner(StreamLearner, Described):
         return self.coreset_.row_ids()  # type: ignore[no-any-return]
 
 
-def check_no_extra_arrays(source: Source, *arrays: Any) -> Source:
-    """Return the source. Arrays beside it are refused, because y and weights come with its rows."""
-    if any(array is not None for array in arrays):
-        raise ValueError("y and weights come with the rows of a source: open it with target=... and weight=...")
-    return source
-
-
-def note_columns(learner: Described, source: Source, *, reset: bool) -> None:
-    """Store (``reset``) or compare names and number of a source's columns, as `validate_data` does for arrays."""
-    names = None if source.feature_names is None else np.asarray(source.feature_names, dtype=object)
-    if reset:
-        learner.n_features_in_ = source.n_features
-        if names is not None:
-            learner.feature_names_in_ = names
-        elif learner.feature_names is not None:
-            del learner.feature_names_in_
-        set_schema(learner, source.schema)
-        return
-    check_same_schema(learner, source)
-    if source.n_features != learner.n_features_in_:
-        raise ValueError(
-            f"X has {source.n_features} features, but {type(learner).__name__} is expecting "
-            f"{learner.n_features_in_} features as input."
-        )
-    known = learner.feature_names
-    if names is not None and known is not None and not np.array_equal(names, learner.feature_names_in_):
-        raise ValueError("The feature names should match those that were passed during fit: the source has others.")
-
-
-def require_target(learner: Any, given: bool, *, anyway: bool = False) -> None:
-    """Refuse rows without y, which is ``given`` or not, if the learner needs one, or ``anyway``."""
-    if not given and (anyway or learner.__sklearn_tags__().target_tags.required):
-        raise ValueError(f"{type(learner).__name__} requires y to be passed, but the target y is None.")
-
-
-def can_read_again(rows: Block | Source, polish: Any) -> bool:
-    """Whether the rows can be read once more. If not, a ``polish`` that was asked for is refused."""
-    if isinstance(rows, Block) or rows.replayable:
-        return True
-    refuse_polish(polish)
-    return False
-
-
-def refuse_polish(polish: Any) -> None:
-    """Refuse ``polish`` for rows that can be read only once."""
-    if not (isinstance(polish, str) and polish == "auto") and polish_rounds(polish)[0] > 0:
-        raise ValueError(
-            f"polish={polish} reads all rows again, and these can be read only once. Leave polish at 'auto', which "
-            "then means none, or set it to 0."
-        )
-
-
-def fit_on_coreset(
-    learner: CoresetLearner, coreset: Coreset, labels: Array | None, feature_names: Array | None
-) -> None:
-    """Fit a learner on a coreset of all rows, which it does not reduce again. It has no certificate then.
-
-    ``labels`` are those that the numbers in ``coreset.y`` stand for; None if y holds no classes.
-    """
-    size, learner.coreset_size = learner.coreset_size, len(coreset)
-    y = coreset.y if coreset.y is None or labels is None else labels[coreset.y]
-    learner.fit(coreset.X, y, sample_weight=coreset.weights())
-    learner.coreset_size = size
-    learner._adopt_coreset(coreset, feature_names)
-
-
-def fit_on_saved_coreset(learner: CoresetLearner, coreset: Coreset, schema: TableSchema | None) -> None:
-    """Fit a learner on a coreset from a file. With its schema the learner takes rows of the original table."""
-    labels = None
-    if is_classifier(learner) and coreset.y is not None:
-        labels, numbers = np.unique(coreset.y, return_inverse=True)
-        coreset = replace(coreset, y=numbers, objective=with_classes(coreset.objective, range(len(labels))))
-    fit_on_coreset(learner, coreset, labels, None)
-    set_schema(learner, schema)
-
-
-def with_classes(objective: Any, classes: Sequence[Any]) -> Any:
-    """The objective for rows with other names of their classes; None if it knows classes by number alone."""
-    if objective is None or objective.n_classes == 0:
-        return objective
-    return replace(objective, classes=tuple(classes)) if objective.classes is not None and len(classes) else None
+# -- the rows of learners --------------------------------------------------------------------------
 
 
 def checked_block(learner: Any, X: Any, y: Any = None, sample_weight: Any = None, *, reset: bool) -> Block:
@@ -675,3 +593,89 @@ def _needs_schema(frame: Any) -> bool:
         if not dtype.is_float() and column.null_count():
             return True
     return False
+
+
+def check_no_extra_arrays(source: Source, *arrays: Any) -> Source:
+    """Return the source. Arrays beside it are refused, because y and weights come with its rows."""
+    if any(array is not None for array in arrays):
+        raise ValueError("y and weights come with the rows of a source: open it with target=... and weight=...")
+    return source
+
+
+def note_columns(learner: Described, source: Source, *, reset: bool) -> None:
+    """Store (``reset``) or compare names and number of a source's columns, as `validate_data` does for arrays."""
+    names = None if source.feature_names is None else np.asarray(source.feature_names, dtype=object)
+    if reset:
+        learner.n_features_in_ = source.n_features
+        if names is not None:
+            learner.feature_names_in_ = names
+        elif learner.feature_names is not None:
+            del learner.feature_names_in_
+        set_schema(learner, source.schema)
+        return
+    check_same_schema(learner, source)
+    if source.n_features != learner.n_features_in_:
+        raise ValueError(
+            f"X has {source.n_features} features, but {type(learner).__name__} is expecting "
+            f"{learner.n_features_in_} features as input."
+        )
+    known = learner.feature_names
+    if names is not None and known is not None and not np.array_equal(names, learner.feature_names_in_):
+        raise ValueError("The feature names should match those that were passed during fit: the source has others.")
+
+
+def require_target(learner: Any, given: bool, *, anyway: bool = False) -> None:
+    """Refuse rows without y, which is ``given`` or not, if the learner needs one, or ``anyway``."""
+    if not given and (anyway or learner.__sklearn_tags__().target_tags.required):
+        raise ValueError(f"{type(learner).__name__} requires y to be passed, but the target y is None.")
+
+
+# -- polish, and fits on a coreset that is there already -------------------------------------------
+
+
+def can_read_again(rows: Block | Source, polish: Any) -> bool:
+    """Whether the rows can be read once more. If not, a ``polish`` that was asked for is refused."""
+    if isinstance(rows, Block) or rows.replayable:
+        return True
+    refuse_polish(polish)
+    return False
+
+
+def refuse_polish(polish: Any) -> None:
+    """Refuse ``polish`` for rows that can be read only once."""
+    if not (isinstance(polish, str) and polish == "auto") and polish_rounds(polish)[0] > 0:
+        raise ValueError(
+            f"polish={polish} reads all rows again, and these can be read only once. Leave polish at 'auto', which "
+            "then means none, or set it to 0."
+        )
+
+
+def fit_on_coreset(
+    learner: CoresetLearner, coreset: Coreset, labels: Array | None, feature_names: Array | None
+) -> None:
+    """Fit a learner on a coreset of all rows, which it does not reduce again. It has no certificate then.
+
+    ``labels`` are those that the numbers in ``coreset.y`` stand for; None if y holds no classes.
+    """
+    size, learner.coreset_size = learner.coreset_size, len(coreset)
+    y = coreset.y if coreset.y is None or labels is None else labels[coreset.y]
+    learner.fit(coreset.X, y, sample_weight=coreset.weights())
+    learner.coreset_size = size
+    learner._adopt_coreset(coreset, feature_names)
+
+
+def fit_on_saved_coreset(learner: CoresetLearner, coreset: Coreset, schema: TableSchema | None) -> None:
+    """Fit a learner on a coreset from a file. With its schema the learner takes rows of the original table."""
+    labels = None
+    if is_classifier(learner) and coreset.y is not None:
+        labels, numbers = np.unique(coreset.y, return_inverse=True)
+        coreset = replace(coreset, y=numbers, objective=with_classes(coreset.objective, range(len(labels))))
+    fit_on_coreset(learner, coreset, labels, None)
+    set_schema(learner, schema)
+
+
+def with_classes(objective: Any, classes: Sequence[Any]) -> Any:
+    """The objective for rows with other names of their classes; None if it knows classes by number alone."""
+    if objective is None or objective.n_classes == 0:
+        return objective
+    return replace(objective, classes=tuple(classes)) if objective.classes is not None and len(classes) else None
