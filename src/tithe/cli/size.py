@@ -210,7 +210,14 @@ def size(  # type: ignore[no-untyped-def]
 
     goal = resolve("objective", objective)(**parameters)
     theorems, measured = sizes.known_theorems(goal), sizes.needs_total_sensitivity(goal)
-    _check_options(goal, data, total_sensitivity, reference_factor, theorems, measured=measured)
+    if data is None and not theorems:
+        raise click.UsageError(f"For {goal.name} the size is measured: give files with --data.")
+    if total_sensitivity is not None and not measured:
+        raise click.UsageError(f"--total-sensitivity is for logistic and margin, not for {goal.name}.")
+    if reference_factor is not None and not any("reference_factor" in theorem for theorem in theorems):
+        raise click.UsageError(f"--reference-factor is for no theorem about {goal.name}.")
+    if data is None and measured and total_sensitivity is None:
+        raise click.UsageError(f"For {goal.name} give files with --data, or a number with --total-sensitivity.")
     table, is_estimate = [], False
     if data is not None:
         how.check_target([data], goal.target)
@@ -249,26 +256,6 @@ def size(  # type: ignore[no-untyped-def]
             f"If no solution has a larger relative error than {eps:g}, the best one on the coreset costs at most "
             f"{(1.0 + eps) / (1.0 - eps):.4g} times the smallest cost."
         )
-
-
-def _check_options(
-    goal: Any,
-    data: str | None,
-    total_sensitivity: float | None,
-    reference_factor: float | None,
-    theorems: list[dict[str, Any]],
-    *,
-    measured: bool,
-) -> None:
-    """Options that do not go together, or that lack another, are the caller's mistake."""
-    if data is None and not theorems:
-        raise click.UsageError(f"For {goal.name} the size is measured: give files with --data.")
-    if total_sensitivity is not None and not measured:
-        raise click.UsageError(f"--total-sensitivity is for logistic and margin, not for {goal.name}.")
-    if reference_factor is not None and not any("reference_factor" in theorem for theorem in theorems):
-        raise click.UsageError(f"--reference-factor is for no theorem about {goal.name}.")
-    if data is None and measured and total_sensitivity is None:
-        raise click.UsageError(f"For {goal.name} give files with --data, or a number with --total-sensitivity.")
 
 
 def _theorem_row(

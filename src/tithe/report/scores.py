@@ -91,7 +91,7 @@ def held_out_scores(fitted: Any, data: DataPass, rows: str) -> HeldOut | None:
         return None
     details: dict[str, Any] = {}
     if is_classifier(fitted):
-        scores, details = _classifier_scores(fitted, weight, **answers), _confusions(fitted, weight, **answers)
+        scores, details = _classifier_scores(fitted, weight, **answers)
     elif is_regressor(fitted):
         scores = _regressor_scores(weight, **answers)
         y, predicted = (answers[name].astype(np.float64) for name in ("y", "predicted"))
@@ -126,33 +126,27 @@ def _answers(fitted: Any, leaf: Block) -> dict[str, Array] | None:
 
 def _classifier_scores(
     fitted: Any, weight: Array, y: Array, predicted: Array, chances: Array | None = None, margins: Array | None = None
-) -> dict[str, float]:
-    scores = {"accuracy": float(accuracy_score(y, predicted, sample_weight=weight))}
-    known = np.isin(y, fitted.classes_) & (weight > 0)
-    y, weight = y[known], weight[known]
-    if chances is not None and len(y):
-        scores["log_loss"] = float(log_loss(y, chances[known], sample_weight=weight, labels=fitted.classes_))
-        margins = chances[:, 1]
-    if margins is not None and len(fitted.classes_) == 2 and len(np.unique(y)) == 2:
-        scores["auc"] = float(roc_auc_score(y == fitted.classes_[1], margins[known], sample_weight=weight))
-    return scores
-
-
-def _confusions(
-    fitted: Any, weight: Array, y: Array, predicted: Array, chances: Array | None = None, margins: Array | None = None
-) -> dict[str, Any]:
-    known = np.isin(y, fitted.classes_) & (weight > 0)
+) -> tuple[dict[str, float], dict[str, Any]]:
+    """The scores, and where the model is wrong."""
+    classes, scores = fitted.classes_, {"accuracy": float(accuracy_score(y, predicted, sample_weight=weight))}
+    known = np.isin(y, classes) & (weight > 0)
     y, predicted, weight = y[known], predicted[known], weight[known]
     if not len(y):
-        return {}
-    details: dict[str, Any] = {"confusion": confusion(y, predicted, weight, fitted.classes_)}
-    if chances is None:
-        return details
-    if len(fitted.classes_) == 2:
-        groups = reliability(chances[known, 1], y == fitted.classes_[1], weight)
-        return {**details, "reliability": groups, "chance_of": str(fitted.classes_[1])}
-    groups = reliability(chances[known].max(axis=1), y == predicted, weight)
-    return {**details, "reliability": groups, "chance_of": "the predicted class"}
+        return scores, {}
+    details: dict[str, Any] = {"confusion": confusion(y, predicted, weight, classes)}
+    margins, has_two = None if margins is None else margins[known], len(classes) == 2
+    if chances is not None:
+        chances = chances[known]
+        margins = chances[:, 1]
+        scores["log_loss"] = float(log_loss(y, chances, sample_weight=weight, labels=classes))
+        if has_two:
+            groups, named = reliability(margins, y == classes[1], weight), str(classes[1])
+        else:
+            groups, named = reliability(chances.max(axis=1), y == predicted, weight), "the predicted class"
+        details |= {"reliability": groups, "chance_of": named}
+    if margins is not None and has_two and len(np.unique(y)) == 2:
+        scores["auc"] = float(roc_auc_score(y == classes[1], margins, sample_weight=weight))
+    return scores, details
 
 
 def _regressor_scores(weight: Array, y: Array, predicted: Array) -> dict[str, float]:
