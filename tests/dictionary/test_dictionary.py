@@ -223,3 +223,49 @@ def test_random_queries_measure_the_distortion() -> None:
     coreset = build_coreset(X, objective=objective, coreset_size=600, random_state=0)
     result = distortion(X, coreset, objective, queries={"random": queries}).summary()["random"]
     assert 0.0 < result[1] < 0.2
+
+
+@pytest.mark.parametrize("shape", [(2000, 520), (900, 600), (400, 1500), (30, 2000), (3, 800)])
+@pytest.mark.parametrize("rank", [40, 2, 0])
+def test_singular_vectors_of_any_shape_are_those_of_the_dense_product(rng, shape, rank: int) -> None:
+    """By second moments, Lanczos' method or the decomposition of the rows: the same subspace, and orthonormal."""
+    n, d = shape
+    X = (rng.normal(size=(n, rank)) * 0.7 ** np.arange(rank)) @ rng.normal(size=(rank, d))
+    weight = rng.uniform(0.5, 2.0, size=n)
+    objective = DictionaryObjective(n_components=8, n_nonzero_coefs=5, reference="singular")
+    values, vectors = np.linalg.eigh((X * weight[:, None]).T @ X)
+    for scale in (1.0, 1e-150):
+        pilot = objective.pilot(Block(X=X * scale, sample_weight=weight), rng=rng)[0]
+        assert pilot.shape == (5, d)
+        np.testing.assert_allclose(pilot @ pilot.T, np.eye(5), atol=1e-12)
+        count = min(5, rank, n)  # the other vectors are any
+        top = vectors[:, ::-1][:, :count].T
+        np.testing.assert_allclose(np.linalg.norm(pilot[:count] @ top.T, axis=1), np.ones(count), atol=1e-9)
+        left = values[: d - count].sum() if rank else 0.0
+        assert weight @ objective.cost(Block(X=X), pilot[None]) == pytest.approx(left, rel=1e-6, abs=1e-8 * values[-1])
+
+
+@pytest.mark.parametrize("reference", ["singular", "projective"])
+def test_references_of_frames_of_a_film(rng, reference: str) -> None:
+    """Their second moments, d x d, would take 80 GB."""
+    scenes = rng.normal(size=(3, 100_000))
+    X = scenes[rng.integers(3, size=24)] * rng.uniform(0.5, 2.0, size=(24, 1))
+    objective = DictionaryObjective(n_components=6, n_nonzero_coefs=3, reference=reference)
+    pilot = objective.pilot(Block(X=X), rng=rng)
+    assert objective.cost(Block(X=X), pilot).sum() < 1e-12 * (X**2).sum()
+
+
+def test_a_given_pilot_is_made_of_unit_vectors(rng) -> None:
+    X = rng.normal(size=(300, 6))
+    objective = DictionaryObjective(n_components=4, n_nonzero_coefs=2)
+    options = {"objective": objective, "coreset_size": 50, "random_state": 0}
+    atoms = np.linalg.qr(rng.normal(size=(6, 6)))[0][:4]
+    bases = atoms.reshape(2, 2, 6)
+    for good in (atoms, atoms[:1], bases, X.mean(axis=0)):
+        assert build_coreset(X, pilot=good, **options).pilot.shape == good.shape
+    longer, oblique = atoms.copy(), bases.copy()
+    longer[2] *= 1.01
+    oblique[1, 1] = (oblique[1, 0] + oblique[1, 1]) / 2**0.5
+    for bad, message in ((longer, "number 2 is no atom, whose length must be 1"), (oblique, "number 1 is no subspace")):
+        with pytest.raises(ValueError, match=message):
+            build_coreset(X, pilot=bad, **options)

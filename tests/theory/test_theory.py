@@ -109,7 +109,7 @@ class TestFormulas:
         assert theoretical_size(MARGIN, 0.1, **_terms(MARGIN), queries="one").proved
         assert not theoretical_size(free, 0.1, **_terms(MARGIN), queries="one").proved
 
-    @pytest.mark.parametrize("total", [0.3, 1.0, 2.0, 500.0])
+    @pytest.mark.parametrize("total", [1.0, 1.3, 2.0, 500.0])
     @pytest.mark.parametrize("goal", [LOGISTIC, MARGIN])
     def test_all_queries_need_at_least_the_rows_of_one(self, goal: Any, total: float) -> None:
         one, every = (
@@ -166,6 +166,7 @@ class TestFormulas:
             (KMEANS, {"queries": "net"}, "n_rows"),
             (KMEANS, {"queries": "net", "construction": "rings", "n_rows": 9}, "use 'one' or 'all'"),
             (LOGISTIC, {}, "measured_total_sensitivity"),
+            (LOGISTIC, {"total_sensitivity": 0.99}, "total_sensitivity"),
             (DICTIONARY, {"reference_factor": 0.5}, "reference_factor"),
             (DictionaryObjective(beta=1.0), {}, "beta=1"),
             (LeastSquaresObjective(), {}, "propose_size"),

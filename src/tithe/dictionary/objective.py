@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 from scipy import sparse
+from scipy.sparse.linalg import ArpackError, svds
 
 from tithe.clustering.kernels import point_costs
 from tithe.core.contracts import NearestObjective
@@ -42,7 +44,10 @@ REFERENCE_OPTIONS = (
 
 _TINY = float(np.finfo(np.float64).tiny)  # a smaller number has no inverse
 _SAMPLE_ROWS = 5000  # rows that a reference is learned from
+_MAX_SQUARE = 500  # columns whose second moments are formed
+_LANCZOS_SHARE = 5  # of the singular vectors, up to a fifth is found by Lanczos' method
 _N_STARTS, _N_ROUNDS = 3, 5  # of the search for subspaces
+_MAX_LENGTH_ERROR = 1e-6  # of the square of the length of an atom that is given
 _QUERY_NOISE = 0.3  # length of the noise that is added to a unit atom
 
 
@@ -243,6 +248,12 @@ class DictionaryObjective(TheoremObjective, MeanPilotObjective, NearestObjective
     def check_pilot(self, pilot: Array, totals: Array | None, block: Block) -> None:
         expect(1 <= pilot.ndim <= 3 and pilot.size > 0, "a reference is neither a point, atoms nor subspaces")
         Floats(*pilot.shape[:-1], block.n_features).check("pilot", pilot, {})
+        if pilot.ndim > 1:
+            bases = pilot if pilot.ndim == 3 else pilot[:, None]  # an atom spans a line
+            products = np.einsum("gid,gjd->gij", bases, bases)
+            unlike = np.abs(products - np.eye(bases.shape[1])).max(axis=(1, 2)) > _MAX_LENGTH_ERROR
+            kind = "atom, whose length must be 1" if pilot.ndim == 2 else "subspace, whose vectors must be orthonormal"
+            expect(not unlike.any(), f"number {int(unlike.argmax())} is no {kind}: divide it by its length")
         Optional(Floats(1, 3)).check("totals", totals, {})
 
     def sensitivity(self, block: Block, survey: Survey) -> Scores:
@@ -386,13 +397,38 @@ def _energy(block: Block) -> Array:
 
 
 def _top_directions(X: Array, weight: Array, r: int) -> Array:
-    """The r top right singular vectors of the weighted rows, (r, d)."""
-    second = (X * weight[:, None]).T @ X
-    return np.ascontiguousarray(np.linalg.eigh(second)[1][:, ::-1][:, :r].T)
+    """The r top right singular vectors of the weighted rows, (r, d); orthonormal also if the rows have a lower rank.
+
+    Of few columns from their second moments (d, d); of more columns by Lanczos' method, which reads the rows some dozen
+    times, or where many are wanted by the singular value decomposition of the rows: neither makes anything of d x d.
+    """
+    n, d = X.shape
+    if d <= _MAX_SQUARE:
+        second = (X * weight[:, None]).T @ X
+        return np.ascontiguousarray(np.linalg.eigh(second)[1][:, ::-1][:, :r].T)
+    rows = X * (np.sqrt(weight / weight.max()) / (np.abs(X).max() or 1.0))[:, None]
+    vectors = None
+    if r <= min(n, d) // _LANCZOS_SHARE:
+        start = np.random.default_rng(0).normal(size=min(n, d))  # the same vectors whenever rows are the same
+        with suppress(ArpackError):  # it has no way of going on from rows of too low a rank
+            vectors = svds(rows, k=r, v0=start, return_singular_vectors="vh")[2][::-1]
+    if vectors is None:
+        vectors = np.linalg.svd(rows, full_matrices=False)[2][:r]
+    if len(vectors) < r:
+        others = np.random.default_rng(0).normal(size=(r - len(vectors), d))
+        vectors = np.concatenate([vectors, np.linalg.qr(np.concatenate([vectors, others]).T)[0].T[len(vectors) :]])
+    return np.ascontiguousarray(vectors)
 
 
 def _subspaces(X: Array, weight: Array, g: int, j: int, rng: np.random.Generator) -> Array:
-    """g subspaces of dimension j, by alternating assignment and singular vectors, the best of several starts."""
+    """g subspaces of dimension j, by alternating assignment and singular vectors, the best of several starts.
+
+    Where there are more columns than rows, in coordinates of the space that the rows span, which are as many as rows.
+    """
+    n, d = X.shape
+    if d > _MAX_SQUARE and j <= n < d:
+        span, coordinates = np.linalg.qr(X.T)
+        return np.asarray(_subspaces(np.ascontiguousarray(coordinates.T), weight, g, j, rng) @ span.T)
     best: Array | None = None
     least_error = np.inf
     for _ in range(_N_STARTS):

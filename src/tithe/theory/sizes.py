@@ -70,7 +70,7 @@ def theoretical_size(
         Rings and nets need it: the number of layers grows with its logarithm. For weighted rows, their total weight
         divided by the smallest positive weight (`rows_of_equal_weight`).
     total_sensitivity : float, optional
-        Logistic regression and margins need it: the total of the bounds s_i that rows are drawn by, which
+        Logistic regression and margins need it: the total, at least 1, of the bounds s_i that rows are drawn by, which
         `measured_total_sensitivity` returns. A coreset by ``"cablr"`` has it as ``provenance["mean_sensitivity"]``.
     reference_factor : float, "1/eps" or None
         Dictionaries: a number A makes the error relative, for dictionaries D with cost(D) >= cost(D0) / A. ``"1/eps"``:

@@ -97,7 +97,7 @@ _QUESTION: dict[str, Constraint] = {
     "n_features": WholeNumber(least=1),
     "queries": OneOf("one", "all", "net"),
     "n_rows": OneOf(None) | WholeNumber(least=1),
-    "total_sensitivity": OneOf(None) | RealNumber(above=0.0),
+    "total_sensitivity": OneOf(None) | RealNumber(least=1.0),
 }
 
 
