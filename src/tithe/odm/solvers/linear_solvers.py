@@ -17,6 +17,7 @@ from tithe.core.linear_algebra import conjugate_gradients, growing, jittered_cho
 from tithe.core.parallel import single_blas_thread
 from tithe.core.params import Constraint, Instance, OneOf, RealNumber, WholeNumber, check_params, check_value
 from tithe.core.state_checks import Integers, Number, Storable
+from tithe.odm.solvers.kernel_matrix import step_length
 from tithe.odm.solvers.linear_problem import Evaluation, LinearProblem, Solution
 from tithe.reduce.kernels import FarthestFirst
 
@@ -28,6 +29,7 @@ _MIN_ROWS_FOR_START = 20_000  # rows from which the start is the solution of a s
 _ROWS_PER_START_ROW = 16  # that sample is one row in 16
 _ARMIJO = 1e-4
 _ROUNDING = 1e-12
+_MAX_GAIN_STEPS, _GAIN_TOL = 20, 1e-3  # of Newton's method for a gain, and the share of it that is left
 
 
 def factorable(problem: LinearProblem) -> bool:
@@ -109,6 +111,39 @@ def _searched(problem: LinearProblem, point: Evaluation, candidate: Evaluation, 
         trial = length - rise / curved if curved > 0.0 else 0.5 * (low + high)
         length = trial if low < trial < high else 0.5 * (low + high)
     return problem.evaluate(point.params + length * step)
+
+
+def promise_and_gain(problem: LinearProblem, params: Array, step: Array) -> tuple[float, float]:
+    """What a Newton step promises, and what there is to gain: of P plus the linear function with gradient H step.
+
+    ``step`` leads away from the minimum. If P is that of a sample, and H step the gradient of the whole, this is the
+    whole as the sample sees it; if P is the whole, the linear function is zero. P is quadratic in pieces, so Newton's
+    method ends after some steps, at the minimum; the gain is infinite if it does not. It is that of the trapezoidal
+    rule, but for rows that change sides, so that a small gain is not lost in rounding.
+    """
+    margins, ridge = problem.margins(params), problem.ridge
+    first = problem.curve(problem.curvatures(margins), step)
+    linear = first - ridge * params + problem.combine(problem.multipliers(margins))
+    at, now, gradient, direction = params, margins, first, -step
+    for _ in range(_MAX_GAIN_STEPS):
+        change = problem.margins(direction)
+
+        def slope(t: float, v: Array = at, u: Array = now, d: Array = direction, along: Array = change) -> float:
+            return float((ridge * (v + t * d) + linear) @ d - problem.multipliers(u + t * along) @ along)
+
+        length, before = step_length(slope), problem.sides(now)
+        at, now = at + length * direction, now + length * change
+        gradient = ridge * at + linear - problem.combine(problem.multipliers(now))
+        solved = Factor(problem.hessian(problem.curvatures(now)), ridge).solve(gradient)
+        crossed = np.flatnonzero(problem.sides(now) != problem.sides(margins))
+        both = problem.multipliers(margins) + problem.multipliers(now)
+        missed = problem.loss(margins) - problem.loss(now) + 0.5 * both * (margins - now)
+        gain = 0.5 * float((first + gradient) @ (params - at)) + float(missed[crossed].sum())
+        quadratic = length == 1.0 and np.array_equal(before, problem.sides(now))
+        if quadratic or 0.5 * float(gradient @ solved) <= _GAIN_TOL * gain:
+            return 0.5 * float(first @ step), gain
+        direction = -solved
+    return 0.5 * float(first @ step), np.inf
 
 
 class _Direct:
