@@ -15,10 +15,10 @@ from tithe.core.params import Constraint, Option, RealNumber, Target, check_para
 from tithe.linear.objective import LabelledLinearObjective
 from tithe.odm.kernels.linear import MarginSums, margin_sweep, row_squares
 from tithe.odm.solvers.linear_problem import LinearProblem
-from tithe.odm.solvers.linear_solvers import promise_and_gain
+from tithe.odm.solvers.linear_solvers import gain_of_step
 from tithe.theory.theorems import DRAWN_BY, SizeQuestion, Theorem, TheoremObjective, by_sensitivities, needed_total
 
-_SMALLEST_DRIFT = 1e-3  # what is left where Newton's method for a gain ends
+_SMALLEST_DRIFT = 1e-3  # of a Newton step whose promise is exact but for rounding
 _MIN_STRENGTH, _MAX_STRENGTH = 1e-100, 1e100  # the squares of parameters within these neither over- nor underflow
 
 
@@ -206,11 +206,13 @@ class MarginObjective(LabelledLinearObjective[MarginSums], TheoremObjective):
         return curvature
 
     def curvature_drift(self, block: Block, params: Array, step: Array) -> float:
-        """c with (1 + c)^2 the ratio of what the step promises and of what it leads to on these rows, or its inverse.
+        return self.drift_of(self.drift_sums(block, params, step), params, step)
+
+    def drift_sums(self, block: Block, params: Array, step: Array) -> Array:
+        """1, the weight of these rows, and what they see of a Newton step (`gain_of_step`), times their weight.
 
         The second derivative jumps where a margin crosses an end of the band, so rules for smooth losses say nothing.
-        But the loss is quadratic in pieces, so that the minimum of these rows, with the gradient of all rows at
-        ``params``, is found in a few steps of Newton's method (`promise_and_gain`).
+        But the loss is quadratic in pieces, so that its minimum, as these rows see it, is found in a few steps.
         """
         kept = np.flatnonzero(block.weights())
         rows = block if len(kept) == len(block) else block.take(kept)
@@ -224,10 +226,19 @@ class MarginObjective(LabelledLinearObjective[MarginSums], TheoremObjective):
             constant=self.constant,
             free=self._free,
         )
-        promise, gain = promise_and_gain(problem, params[0] * scale, step[0] * scale)
-        if not (0.0 < promise < np.inf and 0.0 < gain < np.inf):
+        seen = gain_of_step(problem, params[0] * scale, step[0] * scale)
+        return np.append(1.0, rows.total_weight * np.array([1.0, *seen]))
+
+    def drift_of(self, sums: Array, params: Array, step: Array) -> float:
+        """c with (1 + c)^2 the largest ratio of what a Newton step promises and of what there is to gain.
+
+        What several blocks have to gain, each for itself, is at most their sum, and at least what the step leads to.
+        """
+        promise, led_to, least, most = sums[2:] / sums[1]
+        least = least if sums[0] == 1.0 else led_to
+        if not (0.0 < promise < np.inf and 0.0 < least <= most < np.inf):
             return np.inf
-        return float(np.sqrt(max(promise / gain, gain / promise)) - 1.0) + _SMALLEST_DRIFT
+        return float(np.sqrt(max(promise / least, most / promise)) - 1.0) + _SMALLEST_DRIFT
 
     def row_margins(self, block: Block, params: Array) -> Array:
         """The margin of every row: (n,)."""

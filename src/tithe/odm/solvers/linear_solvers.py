@@ -29,7 +29,7 @@ _MIN_ROWS_FOR_START = 20_000  # rows from which the start is the solution of a s
 _ROWS_PER_START_ROW = 16  # that sample is one row in 16
 _ARMIJO = 1e-4
 _ROUNDING = 1e-12
-_MAX_GAIN_STEPS, _GAIN_TOL = 20, 1e-3  # of Newton's method for a gain, and the share of it that is left
+_MAX_GAIN_STEPS, _GAIN_TOL = 20, 0.03  # of Newton's method for a gain, and the share of it that may be left
 
 
 def factorable(problem: LinearProblem) -> bool:
@@ -113,37 +113,42 @@ def _searched(problem: LinearProblem, point: Evaluation, candidate: Evaluation, 
     return problem.evaluate(point.params + length * step)
 
 
-def promise_and_gain(problem: LinearProblem, params: Array, step: Array) -> tuple[float, float]:
-    """What a Newton step promises, and what there is to gain: of P plus the linear function with gradient H step.
+def gain_of_step(problem: LinearProblem, params: Array, step: Array) -> tuple[float, float, float, float]:
+    """What a Newton step promises, what it leads to, what there is to gain at least, and at most.
 
-    ``step`` leads away from the minimum. If P is that of a sample, and H step the gradient of the whole, this is the
-    whole as the sample sees it; if P is the whole, the linear function is zero. P is quadratic in pieces, so Newton's
-    method ends after some steps, at the minimum; the gain is infinite if it does not. It is that of the trapezoidal
-    rule, but for rows that change sides, so that a small gain is not lost in rounding.
+    All of P plus the linear function with which its gradient at ``params`` is H step; ``step`` leads away from the
+    minimum. If P is that of a sample, and H step the gradient of the whole, this is the whole as the sample sees it;
+    if P is the whole, the linear function is zero. P is quadratic in pieces, so Newton's method ends after a few
+    steps. A full step leaves no more than the share of the curvature along it that rows take away or add by changing
+    sides. Differences of losses follow the trapezoidal rule, but for these rows: so a small gain is not lost in
+    rounding. What a step leads to is -inf if it is too long, and the last number inf if no end was found.
     """
-    margins, ridge = problem.margins(params), problem.ridge
-    first = problem.curve(problem.curvatures(margins), step)
-    linear = first - ridge * params + problem.combine(problem.multipliers(margins))
-    at, now, gradient, direction = params, margins, first, -step
-    for _ in range(_MAX_GAIN_STEPS):
+    start, ridge = problem.margins(params), problem.ridge
+    curvatures = problem.curvatures(start)
+    first = problem.curve(curvatures, step)
+    linear = first - ridge * params + problem.combine(problem.multipliers(start))
+    led_to, gain, at, now, gradient, direction = -np.inf, 0.0, params, start, first, -step
+    for number in range(_MAX_GAIN_STEPS):
         change = problem.margins(direction)
 
         def slope(t: float, v: Array = at, u: Array = now, d: Array = direction, along: Array = change) -> float:
             return float((ridge * (v + t * d) + linear) @ d - problem.multipliers(u + t * along) @ along)
 
-        length, before = step_length(slope), problem.sides(now)
+        length, promised, before = step_length(slope), -0.5 * float(gradient @ direction), curvatures
         at, now = at + length * direction, now + length * change
-        gradient = ridge * at + linear - problem.combine(problem.multipliers(now))
-        solved = Factor(problem.hessian(problem.curvatures(now)), ridge).solve(gradient)
-        crossed = np.flatnonzero(problem.sides(now) != problem.sides(margins))
-        both = problem.multipliers(margins) + problem.multipliers(now)
-        missed = problem.loss(margins) - problem.loss(now) + 0.5 * both * (margins - now)
+        curvatures, duals = problem.curvatures(now), problem.multipliers(now)
+        gradient = ridge * at + linear - problem.combine(duals)
+        crossed = np.flatnonzero(problem.sides(now) != problem.sides(start))
+        missed = problem.loss(start) - problem.loss(now) + 0.5 * (problem.multipliers(start) + duals) * (start - now)
         gain = 0.5 * float((first + gradient) @ (params - at)) + float(missed[crossed].sum())
-        quadratic = length == 1.0 and np.array_equal(before, problem.sides(now))
-        if quadratic or 0.5 * float(gradient @ solved) <= _GAIN_TOL * gain:
-            return 0.5 * float(first @ step), gain
-        direction = -solved
-    return 0.5 * float(first @ step), np.inf
+        if length == 1.0:
+            led_to = gain if number == 0 else led_to
+            kept = float(ridge @ direction**2 + np.minimum(before, curvatures) @ change**2)
+            left = promised * float(np.abs(curvatures - before) @ change**2) / kept if kept > 0.0 else np.inf
+            if left <= _GAIN_TOL * gain:
+                return 0.5 * float(first @ step), led_to, gain, gain + left
+        direction = -Factor(problem.hessian(curvatures), ridge).solve(gradient)
+    return 0.5 * float(first @ step), led_to, gain, np.inf
 
 
 class _Direct:
