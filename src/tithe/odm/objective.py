@@ -14,8 +14,11 @@ from tithe.core.data import Array, Block, Evaluation, Survey
 from tithe.core.params import Constraint, Option, RealNumber, Target, check_params
 from tithe.linear.objective import LabelledLinearObjective
 from tithe.odm.kernels.linear import MarginSums, margin_sweep, row_squares
+from tithe.odm.solvers.linear_problem import LinearProblem
+from tithe.odm.solvers.linear_solvers import gain_of_step
 from tithe.theory.theorems import DRAWN_BY, SizeQuestion, Theorem, TheoremObjective, by_sensitivities, needed_total
 
+_SMALLEST_DRIFT = 1e-3  # of a Newton step whose promise is exact but for rounding
 _MIN_STRENGTH, _MAX_STRENGTH = 1e-100, 1e100  # the squares of parameters within these neither over- nor underflow
 
 
@@ -201,6 +204,41 @@ class MarginObjective(LabelledLinearObjective[MarginSums], TheoremObjective):
         change = np.einsum("ik,ik->i", slopes, self.margins(block.X, direction))
         curvature: Array = self._second(margin) * change * change
         return curvature
+
+    def curvature_drift(self, block: Block, params: Array, step: Array) -> float:
+        return self.drift_of(self.drift_sums(block, params, step), params, step)
+
+    def drift_sums(self, block: Block, params: Array, step: Array) -> Array:
+        """1, the weight of these rows, and what they see of a Newton step (`gain_of_step`), times their weight.
+
+        The second derivative jumps where a margin crosses an end of the band, so rules for smooth losses say nothing.
+        But the loss is quadratic in pieces, so that its minimum, as these rows see it, is found in a few steps.
+        """
+        kept = np.flatnonzero(block.weights())
+        rows = block if len(kept) == len(block) else block.take(kept)
+        scale = np.append(np.ones(block.n_features), 1.0 / self.constant if self.constant > 0.0 else 0.0)
+        problem = LinearProblem(
+            X=rows.X,
+            signs=2.0 * self.codes(rows) - 1.0,
+            cost=2.0 * self.unit(rows.total_weight) * rows.weights(),
+            mu=float(self.mu),
+            theta=float(self.theta),
+            constant=self.constant,
+            free=self._free,
+        )
+        seen = gain_of_step(problem, params[0] * scale, step[0] * scale)
+        return np.append(1.0, rows.total_weight * np.array([1.0, *seen]))
+
+    def drift_of(self, sums: Array, params: Array, step: Array) -> float:
+        """c with (1 + c)^2 the largest ratio of what a Newton step promises and of what there is to gain.
+
+        What several blocks have to gain, each for itself, is at most their sum, and at least what the step leads to.
+        """
+        promise, led_to, least, most = sums[2:] / sums[1]
+        least = least if sums[0] == 1.0 else led_to
+        if not (0.0 < promise < np.inf and 0.0 < least <= most < np.inf):
+            return np.inf
+        return float(np.sqrt(max(promise / least, most / promise)) - 1.0) + _SMALLEST_DRIFT
 
     def row_margins(self, block: Block, params: Array) -> Array:
         """The margin of every row: (n,)."""

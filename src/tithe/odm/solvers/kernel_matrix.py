@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import sparse
 from scipy.linalg import LinAlgError, solve_triangular
+from scipy.optimize import brentq
 from sklearn.metrics.pairwise import pairwise_kernels
 
 from tithe.core.data import Array, Block
@@ -90,6 +91,11 @@ def label_losses(scores: Array, cost: Array, mu: float, theta: float) -> Array:
 def _outside(margins: Array, theta: float) -> tuple[Array, Array]:
     """How far margins lie below the band, and above it."""
     return np.maximum(1.0 - theta - margins, 0.0), np.maximum(margins - 1.0 - theta, 0.0)
+
+
+def step_length(slope: Callable[[float], float]) -> float:
+    """Where an increasing slope is zero, at most 1, to a thousandth: the length of a Newton step."""
+    return 1.0 if slope(1.0) <= 0.0 else float(brentq(slope, 0.0, 1.0, xtol=1e-3)) if slope(0.0) < 0.0 else 0.0
 
 
 class Gram:

@@ -251,3 +251,7 @@ class LinearProblem(MarginLoss):
     def bounds(self, margins: Array) -> Array:
         """The end of the band that each margin is nearest to: (n,)."""
         return np.where(margins < 1.0, 1.0 - self.theta, 1.0 + self.theta)
+
+    def sides(self, margins: Array) -> Array:
+        """-1 below the band, 1 above it, 0 within: (n,)."""
+        return np.where(margins < self.low, -1, np.where(margins > self.high, 1, 0))

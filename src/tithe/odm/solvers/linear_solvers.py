@@ -17,6 +17,7 @@ from tithe.core.linear_algebra import conjugate_gradients, growing, jittered_cho
 from tithe.core.parallel import single_blas_thread
 from tithe.core.params import Constraint, Instance, OneOf, RealNumber, WholeNumber, check_params, check_value
 from tithe.core.state_checks import Integers, Number, Storable
+from tithe.odm.solvers.kernel_matrix import step_length
 from tithe.odm.solvers.linear_problem import Evaluation, LinearProblem, Solution
 from tithe.reduce.kernels import FarthestFirst
 
@@ -28,6 +29,7 @@ _MIN_ROWS_FOR_START = 20_000  # rows from which the start is the solution of a s
 _ROWS_PER_START_ROW = 16  # that sample is one row in 16
 _ARMIJO = 1e-4
 _ROUNDING = 1e-12
+_MAX_GAIN_STEPS, _GAIN_TOL = 20, 0.03  # of Newton's method for a gain, and the share of it that may be left
 
 
 def factorable(problem: LinearProblem) -> bool:
@@ -109,6 +111,44 @@ def _searched(problem: LinearProblem, point: Evaluation, candidate: Evaluation, 
         trial = length - rise / curved if curved > 0.0 else 0.5 * (low + high)
         length = trial if low < trial < high else 0.5 * (low + high)
     return problem.evaluate(point.params + length * step)
+
+
+def gain_of_step(problem: LinearProblem, params: Array, step: Array) -> tuple[float, float, float, float]:
+    """What a Newton step promises, what it leads to, what there is to gain at least, and at most.
+
+    All of P plus the linear function with which its gradient at ``params`` is H step; ``step`` leads away from the
+    minimum. If P is that of a sample, and H step the gradient of the whole, this is the whole as the sample sees it;
+    if P is the whole, the linear function is zero. P is quadratic in pieces, so Newton's method ends after a few
+    steps. A full step leaves no more than the share of the curvature along it that rows take away or add by changing
+    sides. Differences of losses follow the trapezoidal rule, but for these rows: so a small gain is not lost in
+    rounding. What a step leads to is -inf if it is too long, and the last number inf if no end was found.
+    """
+    start, ridge = problem.margins(params), problem.ridge
+    curvatures = problem.curvatures(start)
+    first = problem.curve(curvatures, step)
+    linear = first - ridge * params + problem.combine(problem.multipliers(start))
+    led_to, gain, at, now, gradient, direction = -np.inf, 0.0, params, start, first, -step
+    for number in range(_MAX_GAIN_STEPS):
+        change = problem.margins(direction)
+
+        def slope(t: float, v: Array = at, u: Array = now, d: Array = direction, along: Array = change) -> float:
+            return float((ridge * (v + t * d) + linear) @ d - problem.multipliers(u + t * along) @ along)
+
+        length, promised, before = step_length(slope), -0.5 * float(gradient @ direction), curvatures
+        at, now = at + length * direction, now + length * change
+        curvatures, duals = problem.curvatures(now), problem.multipliers(now)
+        gradient = ridge * at + linear - problem.combine(duals)
+        crossed = np.flatnonzero(problem.sides(now) != problem.sides(start))
+        missed = problem.loss(start) - problem.loss(now) + 0.5 * (problem.multipliers(start) + duals) * (start - now)
+        gain = 0.5 * float((first + gradient) @ (params - at)) + float(missed[crossed].sum())
+        if length == 1.0:
+            led_to = gain if number == 0 else led_to
+            kept = float(ridge @ direction**2 + np.minimum(before, curvatures) @ change**2)
+            left = promised * float(np.abs(curvatures - before) @ change**2) / kept if kept > 0.0 else np.inf
+            if left <= _GAIN_TOL * gain:
+                return 0.5 * float(first @ step), led_to, gain, gain + left
+        direction = -Factor(problem.hessian(curvatures), ridge).solve(gradient)
+    return 0.5 * float(first @ step), led_to, gain, np.inf
 
 
 class _Direct:

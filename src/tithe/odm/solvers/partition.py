@@ -8,13 +8,12 @@ whole kernel matrix (`SubspaceSearch`), which is never stored beyond the cache. 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from scipy.linalg import LinAlgError, cho_factor, cho_solve, cholesky, solve_triangular
-from scipy.optimize import brentq
 
 from tithe.core.data import Array
 from tithe.core.linear_algebra import conjugate_gradients
@@ -24,7 +23,7 @@ from tithe.core.passes import Engine
 from tithe.core.registry import make
 from tithe.core.seeding import rng_for
 from tithe.core.state_checks import Storable
-from tithe.odm.solvers.kernel_matrix import Gram, kernel_not_psd_error
+from tithe.odm.solvers.kernel_matrix import Gram, kernel_not_psd_error, step_length
 from tithe.odm.solvers.two_classes import MAX_DIRECT_ROWS, Dual, KernelSolution, solve_two_classes
 
 CHUNK_ROWS = 2048  # rows that are worked on at a time; sums belong to these chunks, whatever the number of threads
@@ -174,11 +173,6 @@ def _accepted(square: Array, drawn_residual: Array, rng: np.random.Generator) ->
 _MAX_STEPS = 50
 _ROUNDING = 1e-13  # share of all costs below which a decrease is rounding
 _MIN_GAIN = 1e-7  # share of the dual value below which a step is the last: D has kinks, at which steps get short
-
-
-def step_length(slope: Callable[[float], float]) -> float:
-    """Where an increasing slope is zero, at most 1, to a thousandth: the length of a Newton step."""
-    return 1.0 if slope(1.0) <= 0.0 else float(brentq(slope, 0.0, 1.0, xtol=1e-3)) if slope(0.0) < 0.0 else 0.0
 
 
 def multipliers(dual: Dual, margins: Array, lower: Array, upper: Array) -> Array:
