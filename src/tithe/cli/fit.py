@@ -79,6 +79,16 @@ def _as_parameters(context: Any, param: Any, texts: Any) -> dict[str, Any]:
     return values
 
 
+# estimators by a short name: the dotted name without Classifier or Regressor, and parameters that keep them quiet
+_ENSEMBLES: dict[str, tuple[str, dict[str, Any]]] = {
+    "catboost": ("catboost.CatBoost", {"verbose": False, "allow_writing_files": False}),
+    "hist-gradient-boosting": ("sklearn.ensemble.HistGradientBoosting", {}),
+    "lightgbm": ("lightgbm.LGBM", {"verbosity": -1}),
+    "random-forest": ("sklearn.ensemble.RandomForest", {}),
+    "xgboost": ("xgboost.XGB", {}),
+}
+_MAX_CLASSES = 20  # whole numbers of more values than this are numbers
+
 _parameter_option = click.Option(
     ["-p", "--parameter", "estimator_parameters"],
     multiple=True,
@@ -92,7 +102,7 @@ class LearnerGroup(RegisteredGroup):
     """One command for each registered learner, with the options that its class declares."""
 
     def names(self) -> list[str]:
-        return names("learner")
+        return sorted({*names("learner"), *_ENSEMBLES})
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command:
         try:
@@ -106,6 +116,8 @@ class LearnerGroup(RegisteredGroup):
         if name in names("fit"):
             command: click.Command = resolve("fit", name)
             return command
+        if name in _ENSEMBLES:
+            return _ensemble_command(name)
         if "." in name:
             cls, options = partial(installed_estimator, name), [_parameter_option]
             summary, target = f"{name}, an installed estimator, on a coreset.", "--target y "
@@ -125,6 +137,59 @@ class LearnerGroup(RegisteredGroup):
             help=f"{summary}\n\n{cleandoc(_fit.help or '')}\n\n\b\nExample:\n  {example}",
             short_help=summary,
         )
+
+
+def _ensemble_command(name: str) -> click.Command:
+    """The command of an ensemble of trees, which is a classifier or a regressor according to the target."""
+    summary = f"{_ENSEMBLES[name][0]}Classifier or Regressor, on a coreset."
+    task = click.Option(
+        ["--task"],
+        type=click.Choice(["classes", "numbers"]),
+        help="What the target holds. By default: classes if it is text, true or false, or whole numbers of at most "
+        f"{_MAX_CLASSES} values.",
+    )
+    options = [_parameter_option, task]
+    if name != "random-forest":
+        text = "Share of the rows kept that the number of rounds is chosen on; 0 takes n_estimators as it is."
+        share = click.FloatRange(0, 1, max_open=True)
+        options.append(click.Option(["--early-stopping"], type=share, default=0.2, help=text))
+    assert _fit.callback is not None
+    return LearnerCommand(
+        name,
+        params=[*options, *_fit.params],
+        callback=partial(_fit.callback, name=name, cls=installed_estimator),
+        help=f"{summary}\n\n{cleandoc(_fit.help or '')}",
+        short_help=summary,
+    )
+
+
+def _ensemble(name: str, where: Sequence[str], how: SourceOptions, options: dict[str, Any]) -> dict[str, Any]:
+    """The options of `installed_estimator` for an ensemble of trees: with its dotted name in place of the task."""
+    stem, quiet = _ENSEMBLES[name]
+    task = options.pop("task") or _task_of(where, how)
+    dotted = f"{stem}{'Classifier' if task == 'classes' else 'Regressor'}"
+    click.echo(f"{dotted}: the target holds {task}.", err=True)
+    return {**options, "name": dotted, "estimator_parameters": {**quiet, **options["estimator_parameters"]}}
+
+
+def _task_of(where: Sequence[str], how: SourceOptions) -> str:
+    """Whether the target holds classes or numbers, by a look at some rows."""
+    from tithe.core.labels import distinct_labels
+    from tithe.core.seeding import rng_for
+    from tithe.storage.coresets import is_coreset_file, load_coreset
+
+    if len(where) == 1 and is_coreset_file(where[0]):
+        y = load_coreset(where[0]).y
+    else:
+        how.check_target(where, "class")
+        source = how.open(where)
+        if not source.replayable:
+            raise click.UsageError("These rows come only once, so nobody can look at them first: give --task.")
+        y = source.sample(None, rng=rng_for(0, "task")).y
+    if y is None or y.dtype.kind not in "iuf":
+        return "classes"
+    whole = y.dtype.kind in "iu" or bool((y == y.round()).all())
+    return "classes" if whole and len(distinct_labels(y)) <= _MAX_CLASSES else "numbers"
 
 
 class LearnerCommand(Command):
@@ -152,7 +217,8 @@ def fit() -> None:
       tithe fit kmeans data/ -k 20 -o result
       tithe fit logistic 'data/*.parquet' --target y -o result
       tithe fit ridge 'data/*.parquet' --target price --alpha 10 -o result
-      tithe fit sklearn.ensemble.HistGradientBoostingClassifier data/ --target y --predict new.csv -o result
+      tithe fit lightgbm 'data/*.parquet' --target y -p learning_rate=0.05 -o result
+      tithe fit sklearn.naive_bayes.GaussianNB data/ --target y --predict new.csv -o result
     """
 
 
@@ -194,6 +260,8 @@ def _fit(  # type: ignore[no-untyped-def]
             raise click.UsageError("Give --size or --eps, not both.")
     if new is not None:
         how.format_of([new])  # it must be there before the work begins
+    if name in _ENSEMBLES:
+        parameters = _ensemble(name, where, how, parameters)
     model = cls(random_state=seed, **parameters)
     from tithe.storage.coresets import is_coreset_file
 

@@ -5,6 +5,7 @@ from tithe.core.contracts import Construction as Construction
 from tithe.linear.cablr import Acvs as Acvs
 from tithe.linear.cablr import Cablr as Cablr
 from tithe.linear.regressed import Regressed as Regressed
+from tithe.meta.boosting import PilotGradient as PilotGradient
 from tithe.reduce.ball_cover import BallCover as BallCover
 from tithe.reduce.draws import Influence as Influence
 from tithe.reduce.draws import Leverage as Leverage

@@ -50,6 +50,7 @@ class Objective(Storable, ABC, Generic[ParamsT]):
     target: ClassVar[Target] = None  # what y must hold
     best_construction: ClassVar[str] = "uniform"  # the construction that "auto" means
     totals_at_solution: ClassVar[bool] = False  # whether the drawn rows' solution is the best place for totals
+    calibrates: ClassVar[bool] = True  # False where calibrated weights are no better: they stay as they were drawn
     signed: ClassVar[bool] = False  # whether f may be negative, as minus a log density: it has no relative errors
     relative_rounding: ClassVar[float] = 1e-13  # of a loss, beside that of a usual solution; squares have the square
     classes: tuple[Any, ...] | None = None  # labels that y may hold; None: y holds none, or they are not known yet

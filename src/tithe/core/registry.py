@@ -34,6 +34,7 @@ _BUILT_IN: dict[str, dict[str, str]] = {
         "huber": "tithe.linear.regression_objectives:HuberObjective",
         "gmm": "tithe.clustering.mixture_objective:GaussianMixtureObjective",
         "generic": "tithe.reduce.generic:GenericObjective",
+        "boosting": "tithe.meta.boosting:BoostingObjective",
     },
     "construction": {
         "uniform": "tithe.reduce.draws:Uniform",
@@ -45,6 +46,7 @@ _BUILT_IN: dict[str, dict[str, str]] = {
         "cablr": "tithe.linear.cablr:Cablr",
         "acvs": "tithe.linear.cablr:Acvs",
         "regressed": "tithe.linear.regressed:Regressed",
+        "pilot_gradient": "tithe.meta.boosting:PilotGradient",
         "ball_cover": "tithe.reduce.ball_cover:BallCover",
     },
     "learner": {

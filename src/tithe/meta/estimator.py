@@ -23,21 +23,26 @@ from tithe.certify.held_out import (
 from tithe.core.contracts import Source
 from tithe.core.data import Array, Block, Coreset
 from tithe.core.errors import warn_caller
-from tithe.core.params import Constraint, RealNumber
+from tithe.core.params import Boolean, Constraint, RealNumber
 from tithe.core.passes import DataPass
 from tithe.core.progress import Checkpoint, Progress
-from tithe.core.seeding import HoldOut, key_of
+from tithe.core.seeding import HoldOut, key_of, rng_for
 from tithe.core.state_checks import Each, Integer, Integers, Labels, Number, Optional, Parts, Text
-from tithe.fit.base import CoresetLearner, FittedAttribute, require_target
+from tithe.fit.base import MIN_AUTO_ROWS, CoresetLearner, FittedAttribute, require_target
 from tithe.fit.bases import BaseEstimator, MetaEstimatorMixin
-from tithe.fit.labels import (
-    batch_with_class_numbers,
-    has_target,
-    objective_for,
-    usual_objective,
-    with_class_numbers,
+from tithe.fit.labels import batch_with_class_numbers, has_target, with_class_numbers
+from tithe.fit.results import BarChart, column_names, probe
+from tithe.meta.boosting import worth_in_words
+from tithe.meta.ensembles import (
+    best_rounds,
+    check_stops_early,
+    ensemble_of,
+    ensemble_size,
+    importances,
+    learning_objective,
+    learning_weights,
+    with_rounds,
 )
-from tithe.fit.results import probe
 from tithe.meta.other_estimators import (
     OriginalRows,
     OuterEstimator,
@@ -51,13 +56,13 @@ from tithe.meta.other_estimators import (
     residuals,
     score_of,
     selected,
-    takes_categories,
+    with_categories,
 )
+from tithe.meta.scores import HeldOutScore, held_out_scores, in_words
 from tithe.reduce.calibration import recalibrated
 from tithe.rows.arrays import is_frame
 from tithe.rows.clusters import as_rows
 from tithe.rows.leaves import MappedSource
-from tithe.rows.schema import can_view
 
 
 class CoresetEstimator(OuterEstimator, CoresetLearner, MetaEstimatorMixin, BaseEstimator):
@@ -73,11 +78,14 @@ class CoresetEstimator(OuterEstimator, CoresetLearner, MetaEstimatorMixin, BaseE
         With metadata routing enabled, pipelines and other meta-estimators route the weights as their steps
         request. An estimator of a precomputed kernel or distance matrix is refused.
     objective : str or objective
-        What the coreset preserves. ``"auto"``: ``"logistic"`` for up to 20 classes, ``"least_squares"`` for regressors,
-        and ``"generic"`` for others and with ``polish``. ``"generic"`` keeps counts, means and second moments of the
-        columns (by class for classifiers) and the products with y (for regressors).
+        What the coreset preserves. ``"auto"``: ``"boosting"`` for boosted trees (LightGBM, XGBoost, CatBoost,
+        scikit-learn's), else ``"logistic"`` for up to 20 classes, ``"least_squares"`` for regressors, and ``"generic"``
+        for others and with ``polish``. ``"boosting"`` draws rows by the gradient of the learner's own loss at a small
+        boosted model (`PilotGradient`). ``"generic"`` keeps counts, means and second moments of the columns (by class
+        for classifiers) and the products with y (for regressors).
     coreset_size : int, float or "auto"
-        Rows to learn from, or a fraction of the rows; ``"auto"``: 5,000. All are used if there are no more.
+        Rows to learn from, or a fraction of the rows. ``"auto"``: 5,000, and for boosted trees a quarter of the rows,
+        from 5,000 to 500,000. All are used if there are no more.
     construction, calibrate, engine
         See `build_coreset`.
     polish : int
@@ -85,8 +93,16 @@ class CoresetEstimator(OuterEstimator, CoresetLearner, MetaEstimatorMixin, BaseE
         their products with the columns, and the estimator is fitted again. A round is kept only if the score on all
         rows rises. Needs ``predict``, a y and the generic objective.
     validation_fraction : float
-        Share of the rows, drawn uniformly, that are not used for the coreset, so that `certify` can score the model
-        on them. Rows that are merely not in the coreset are easier than average, since hard rows are drawn more often.
+        Share of the rows, drawn uniformly, that are not used for the coreset, so that the model can be scored on them:
+        ``certificate_``. Rows that are merely not in the coreset are easier than average, since hard rows are drawn
+        more often.
+    early_stopping : float
+        For boosted trees: the share of the coreset whose weighted loss tells the best number of rounds. The model is
+        then fitted to the whole coreset with that number. 0: the estimator's own number. With pipelines, the steps
+        before the trees are fitted to the other rows first.
+    compare_uniform : bool
+        Fit to a weighted uniform sample of as many rows too, and say in ``certificate_`` and ``held_out_scores_`` what
+        it reaches. It costs one more fit, and one more pass over a source.
     n_jobs : int or None
         Threads. None and -1 use all threads of the process.
     verbose : int
@@ -101,7 +117,14 @@ class CoresetEstimator(OuterEstimator, CoresetLearner, MetaEstimatorMixin, BaseE
     classes_ : array
         For classifiers: the classes of the coreset, which the estimator was fitted on.
     coreset_ : Coreset
-        The rows that ``estimator_`` was fitted on. For classifiers its y holds class numbers.
+        The rows that ``estimator_`` was fitted on. For classifiers its y holds class numbers. With the objective
+        ``"boosting"`` its ``provenance`` has ``row_worth``: see `PilotGradient`.
+    certificate_ : Certificate or None
+        The score on the rows set aside. None if there are too few, or if the estimator has no score.
+    held_out_scores_ : list of HeldOutScore
+        Log-loss and AUC of classifiers with probabilities, R2 of regressors, on the same rows.
+    n_rounds_ : int or None
+        The number of rounds that ``early_stopping`` found.
     validation_indices_ : array or None
         Positions in the training data of the rows set aside. None after a fit from a source, where a hash of the row
         id decides; `certify` finds these rows again. No rows are set aside if a source can be read only once.
@@ -127,6 +150,9 @@ class CoresetEstimator(OuterEstimator, CoresetLearner, MetaEstimatorMixin, BaseE
     """
 
     coreset_ = FittedAttribute[Coreset](holds_rows=True)
+    certificate_ = FittedAttribute[Certificate | None](optional=True)
+    held_out_scores_ = FittedAttribute[list[HeldOutScore]](optional=True)
+    n_rounds_ = FittedAttribute[int | None](optional=True)
     estimator_ = FittedAttribute[Any]()
     validation_indices_ = FittedAttribute[Array | None](Optional(Integers("aside", least=0)))
     _aside = FittedAttribute[tuple[int, float] | None](
@@ -141,6 +167,8 @@ class CoresetEstimator(OuterEstimator, CoresetLearner, MetaEstimatorMixin, BaseE
 
     _constraints: ClassVar[dict[str, Constraint]] = {
         "validation_fraction": RealNumber(least=0.0, below=1.0),
+        "early_stopping": RealNumber(least=0.0, below=1.0),
+        "compare_uniform": Boolean(),
     }
 
     def __init__(
@@ -153,6 +181,8 @@ class CoresetEstimator(OuterEstimator, CoresetLearner, MetaEstimatorMixin, BaseE
         calibrate: bool = True,
         polish: int = 0,
         validation_fraction: float = 0.05,
+        early_stopping: float = 0.0,
+        compare_uniform: bool = False,
         engine: Any = "auto",
         n_jobs: int | None = None,
         verbose: int = 0,
@@ -165,6 +195,8 @@ class CoresetEstimator(OuterEstimator, CoresetLearner, MetaEstimatorMixin, BaseE
         self.calibrate = calibrate
         self.polish = polish
         self.validation_fraction = validation_fraction
+        self.early_stopping = early_stopping
+        self.compare_uniform = compare_uniform
         self.engine = engine
         self.n_jobs = n_jobs
         self.verbose = verbose
@@ -225,16 +257,21 @@ class CoresetEstimator(OuterEstimator, CoresetLearner, MetaEstimatorMixin, BaseE
         check_learns_from_coresets(self.estimator)
         rounds, _ = polish_rounds(self.polish)
         super()._check_options()
+        if self.early_stopping:
+            check_stops_early(self.estimator)
+        if self.compare_uniform and not self.validation_fraction:
+            raise ValueError("compare_uniform scores both on rows set aside: set validation_fraction above 0.")
         by_name = isinstance(self.objective, str) and self.objective in ("auto", "generic")
         if rounds and not (self.calibrate and by_name):
             raise ValueError("polish re-calibrates the weights: it needs calibrate=True and objective='generic'.")
 
     def _objective(self) -> Any:
         n_classes = 0 if self._labels is None else len(self._labels)
-        name = self.objective
-        if isinstance(name, str) and name == "auto":
-            name = "generic" if self.polish else usual_objective(self.estimator, n_classes)
-        return objective_for(name, n_classes)
+        auto = "generic" if self.polish else "auto"
+        return learning_objective(self.estimator, auto if self.objective == "auto" else self.objective, n_classes)
+
+    def _auto_size(self, n_rows: int | None, n_features: int) -> int:
+        return MIN_AUTO_ROWS if ensemble_of(self.estimator) is None else ensemble_size(n_rows)
 
     def _prepare(self, data: DataPass, *, reset: bool) -> DataPass:
         """Passes over the rows with class numbers in place of labels."""
@@ -254,29 +291,30 @@ class CoresetEstimator(OuterEstimator, CoresetLearner, MetaEstimatorMixin, BaseE
     def _reduce_and_learn(
         self, data: DataPass, seed: int, context: OriginalRows, checkpoint: Checkpoint | None
     ) -> dict[str, Any]:
-        """Set rows aside, reduce the others and learn from their coreset."""
-        block, fraction = data.rows, float(self.validation_fraction)
-        size = self._size(block.n_rows if isinstance(block, Source) else len(block), block.n_features)
-        if isinstance(block, Source):
+        """Set rows aside, reduce the others, learn from their coreset, and score it on the rows set aside."""
+        context = context.for_learner(self.estimator, self.schema_)
+        rows = data.rows
+        size = self._size(data.n_expected, rows.n_features)
+        if isinstance(rows, Source):
             return self._reduce_source(data, size, seed, context, checkpoint)
-        is_small, positions = len(block) <= size, np.empty(0, np.int64)
-        if not is_small:
-            positions = draw_validation_rows(len(block), fraction, seed)
-            data = data.over(without_rows(block, positions))
+        positions = np.empty(0, np.int64)
+        if len(rows) > size:
+            positions = draw_validation_rows(len(rows), float(self.validation_fraction), seed)
+            data = data.over(without_rows(rows, positions))
         coreset = self._reduce(data, self._objective(), seed, checkpoint=checkpoint)
         values = {**self._learn(coreset, data, seed, context), "validation_indices_": positions}
-        for _ in range(0 if is_small else polish_rounds(self.polish)[0]):
-            better = self._recalibrated(values, data.rows, context)
+        for _ in range(0 if len(rows) <= size else polish_rounds(self.polish)[0]):
+            better = self._recalibrated(values, data.rows, context, seed)
             if better is None:
                 break
             values |= better
-        return values
+        return {**values, **self._scored(values, rows.take(positions), context, data, seed)}
 
     def _reduce_source(
         self, data: DataPass, size: int, seed: int, given: OriginalRows, checkpoint: Checkpoint | None
     ) -> dict[str, Any]:
         """The same for a source. Rows are set aside by their ids if they can be read again."""
-        source, objective, coreset, aside = data.rows, self._objective(), None, None
+        source, objective, coreset, aside, kept = data.rows, self._objective(), None, None, data
         assert isinstance(source, Source)
         is_large = source.n_rows is None or source.n_rows > size
         if is_large and source.replayable and self.validation_fraction > 0.0:
@@ -286,9 +324,11 @@ class CoresetEstimator(OuterEstimator, CoresetLearner, MetaEstimatorMixin, BaseE
             checkpoint = None  # the folder holds the state of this reduction
         if coreset is None or coreset.is_whole:  # too few rows to set some aside
             coreset, aside = self._reduce(data, objective, seed, checkpoint=checkpoint), None
-        if takes_categories(self.estimator) and can_view():
-            given = replace(given, schema=self.schema_)
-        return {**self._learn(coreset, data, seed, given), "_aside": aside}
+        values = {**self._learn(coreset, data, seed, given), "_aside": aside}
+        if aside is None:
+            return values
+        block, _ = sample_source(data, coreset, aside[0])
+        return {**values, **self._scored(values, validation_rows(block, None, aside), given, kept, seed)}
 
     def _learn(
         self, coreset: Coreset, data: DataPass | None, seed: int, context: OriginalRows | None
@@ -296,19 +336,48 @@ class CoresetEstimator(OuterEstimator, CoresetLearner, MetaEstimatorMixin, BaseE
         """Fit on the coreset, without weights if none were given and all rows are used."""
         given = OriginalRows() if context is None else context
         weight = (data.rows if data is not None and isinstance(data.rows, Block) else coreset).sample_weight
-        fitted = self._fit_to(coreset, given, weighted=weight is not None or not coreset.is_whole)
-        score = None
-        if given.frame is not None and hasattr(fitted, "score"):  # these rows cannot be had later
-            score = self._score(fitted, coreset, given)
+        fitted, n_rounds = self._fit_to(coreset, given, seed, weighted=weight is not None or not coreset.is_whole)
         return {
             "coreset_": coreset,
             "estimator_": fitted,
+            "n_rounds_": n_rounds,
+            "certificate_": None,
+            "held_out_scores_": [],
             "validation_indices_": None,
             "_aside": None,
             "_columns": None if given.frame is None else columns_of(given.frame),
             "_is_viewed": given.schema is not None,
-            "_coreset_score": score,
+            "_coreset_score": self._score(fitted, coreset, given) if hasattr(fitted, "score") else None,
         }
+
+    def _scored(
+        self, values: dict[str, Any], aside: Block, given: OriginalRows, training: DataPass, seed: int
+    ) -> dict[str, Any]:
+        """Certificate and scores on the rows set aside; nothing if there are too few, or the estimator has no score."""
+        if np.count_nonzero(aside.weights()) < MIN_ROWS_TO_CERTIFY or values["_coreset_score"] is None:
+            return {}
+        uniform = None
+        if self.compare_uniform:
+            drawn = self._reduce(training, self._objective(), seed, construction="uniform", calibrate=False)
+            uniform, _ = self._fit_to(drawn, given, seed, weighted=True)
+        rows = replace(aside, y=self.targets_of(aside))
+        certificate, scores = self._certificate(values, rows, given, uniform)
+        return {"certificate_": certificate, "held_out_scores_": scores}
+
+    def _certificate(
+        self, values: dict[str, Any], rows: Block, given: OriginalRows, uniform: Any = None
+    ) -> tuple[Certificate, list[HeldOutScore]]:
+        """The certificate, and further scores, on rows with labels."""
+        fitted = values["estimator_"]
+
+        def score(block: Block) -> float:
+            return score_of(fitted, given.of(block), block.y, block.sample_weight)
+
+        certificate = score_certificate(score, rows, values["_coreset_score"])
+        if rows.y is None:
+            return certificate, []
+        scores = held_out_scores(fitted, given.of(rows), rows.y, rows.sample_weight, self._labels, uniform)
+        return replace(certificate, sentence=certificate.sentence + in_words(scores)), scores
 
     def check_relations(self) -> None:
         super().check_relations()
@@ -321,35 +390,40 @@ class CoresetEstimator(OuterEstimator, CoresetLearner, MetaEstimatorMixin, BaseE
         """The y of a block with class numbers as the estimator gets it: with labels."""
         return block.y if block.y is None or self._labels is None else self._labels[block.y]
 
-    def _fit_to(self, coreset: Coreset, given: OriginalRows, *, weighted: bool) -> Any:
-        """The estimator fitted on the coreset."""
-        model = clone(self.estimator)
-        weight = fit_arguments(model, coreset.weights() if weighted else None)
-        fitted = fitted_to_labels(model, given.of(coreset), self.targets_of(coreset), **weight, **given.arguments())
+    def _fit_to(self, coreset: Coreset, given: OriginalRows, seed: int, *, weighted: bool) -> tuple[Any, int | None]:
+        """The estimator fitted on the coreset, and its number of rounds if early stopping set it."""
+        model, y, n_rounds = clone(self.estimator), self.targets_of(coreset), None
+        weight = learning_weights(model, coreset) if weighted else None
+        if self.early_stopping and y is not None:
+            share, rng = float(self.early_stopping), rng_for(seed, "early stopping")
+            n_rounds = best_rounds(model, lambda at: given.of(coreset.take(at)), y, weight, share, rng)
+        if n_rounds is not None:
+            model = with_rounds(model, n_rounds)
+        rows, weights = given.of(coreset), fit_arguments(model, weight)
+        fitted = fitted_to_labels(with_categories(model, rows), rows, y, **weights, **given.arguments())
         if self._labels is not None and len(fitted.classes_) < len(self._labels):
             missing = [label for label in self._labels.tolist() if label not in fitted.classes_]
             warn_caller(
                 f"{len(missing)} classes have no row of positive weight in the coreset, {missing[0]!r} among them: "
                 "the estimator does not know them. Ask for a larger coreset.",
             )
-        return fitted
+        return fitted, n_rounds
 
-    def _recalibrated(self, values: dict[str, Any], block: Any, given: OriginalRows) -> dict[str, Any] | None:
+    def _recalibrated(
+        self, values: dict[str, Any], block: Any, given: OriginalRows, seed: int
+    ) -> dict[str, Any] | None:
         """One round of polish: the coreset and the estimator, or None if the estimator is no better than before."""
         before = values["estimator_"]
         require_method(before, "predict", needed_by="polish")
         unexplained = partial(residuals, before, self._labels, given.of)
         coreset = recalibrated(values["coreset_"], block, self._objective(), unexplained)
-        fitted = self._fit_to(coreset, given, weighted=True)
+        fitted, _ = self._fit_to(coreset, given, seed, weighted=True)
         if not self._score(fitted, block, given) > self._score(before, block, given):
             return None
-        return {"coreset_": coreset, "estimator_": fitted}
+        return {"coreset_": coreset, "estimator_": fitted, "_coreset_score": self._score(fitted, coreset, given)}
 
     def _score(self, estimator: Any, block: Block, given: OriginalRows) -> float:
         return score_of(estimator, given.of(block), self.targets_of(block), block.sample_weight)
-
-    def _plain_score(self, given: OriginalRows, block: Block) -> float:
-        return score_of(self.estimator_, given.of(block), block.y, block.sample_weight)
 
     def _given(self, X: Any) -> OriginalRows:
         """What the estimator gets of X: rows of a frame, if it was fitted on such rows, else numbers."""
@@ -358,6 +432,25 @@ class CoresetEstimator(OuterEstimator, CoresetLearner, MetaEstimatorMixin, BaseE
         return OriginalRows(schema=self.schema_ if self._is_viewed else None)
 
     # -- methods of a fitted model -------------------------------------------------------------
+
+    def summary(self) -> dict[str, Any]:
+        """What a row is worth, the scores on rows set aside, and the columns that matter most to the trees."""
+        worth, values = self.coreset_.provenance.get("row_worth"), dict[str, Any]()
+        if isinstance(worth, float):
+            values |= {"row_worth": worth, "what_a_row_is_worth": worth_in_words(worth)}
+        if self.n_rounds_ is not None:
+            values["rounds"] = self.n_rounds_
+        if self.held_out_scores_:
+            values["held_out_scores"] = [str(score) for score in self.held_out_scores_]
+        return values
+
+    def charts(self) -> list[BarChart]:
+        """The importances of the columns, if the estimator has them."""
+        values = importances(self.estimator_)
+        names = list(getattr(self.estimator_, "feature_names_in_", column_names(self)))
+        if values is None or len(values) != len(names):
+            return []
+        return [BarChart.of_largest("importances of columns", names, values, "share of the gain")]
 
     @property
     def classes_(self) -> Array:
@@ -385,23 +478,13 @@ class CoresetEstimator(OuterEstimator, CoresetLearner, MetaEstimatorMixin, BaseE
             is_training_data = same_length and n_coreset_rows_in(block, self.coreset_) == len(self.coreset_)
         if is_training_data:
             block = validation_rows(block, self.validation_indices_, self._aside)
-        on_coreset = self._coreset_score
-        if on_coreset is None:
-            on_coreset = self._score(self.estimator_, self.coreset_, OriginalRows())
-        return score_certificate(partial(self._plain_score, self._given(X)), block, on_coreset)
-
-    def can_certify(self) -> bool:
-        """Whether the estimator has a score, and rows enough were set aside; of a source this is an estimate."""
-        if self._aside is not None:
-            n_rows = int(self._aside[1] * self.coreset_.n_seen)
-        else:
-            n_rows = 0 if self.validation_indices_ is None else len(self.validation_indices_)
-        return n_rows >= MIN_ROWS_TO_CERTIFY and hasattr(self.estimator_, "score")
+        return self._certificate(self._fitted_values or {}, block, self._given(X))[0]
 
     @if_inner_has("score")
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         block = self.solve()._checked(X, y, sample_weight, reset=False)
-        return self._plain_score(self._given(X), block)
+        given = self._given(X)
+        return score_of(self.estimator_, given.of(block), block.y, block.sample_weight)
 
     def _inner(self) -> Any:
         return self.estimator_ if self._fitted_values else self.estimator

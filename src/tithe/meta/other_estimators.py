@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from inspect import signature
-from typing import Any
+from typing import Annotated, Any
 
 import narwhals.stable.v2 as nw
 import numpy as np
@@ -19,11 +19,13 @@ from sklearn.utils import get_tags
 from sklearn.utils.metadata_routing import MetadataRouter, get_routing_for_object
 
 from tithe.core.data import Array, Block
+from tithe.core.state_checks import Anything, Labels
 from tithe.fit.base import StreamLearner
 from tithe.fit.bases import BaseEstimator, ClassifierMixin, available_if
 from tithe.fit.collections import lazy_on_collections
+from tithe.fit.results import StoredEstimator
 from tithe.rows.arrays import is_frame
-from tithe.rows.schema import TableSchema, frame_table, frame_view
+from tithe.rows.schema import TableSchema, can_view, frame_table, frame_view
 
 _WEIGHT = "sample_weight"
 _PAIRWISE_OPTIONS = ("kernel", "metric", "affinity")
@@ -128,14 +130,26 @@ def _is_pairwise(estimator: Any) -> bool:
 def takes_categories(estimator: Any) -> bool:
     """Whether an estimator treats gaps and categories of a frame itself, or looks up the columns of one by name.
 
-    These are the boosted trees of scikit-learn and LightGBM, those of XGBoost with ``enable_categorical``, and
-    pipelines that begin with a `sklearn.compose.ColumnTransformer`.
+    These are the boosted trees of scikit-learn, LightGBM and XGBoost, and pipelines that begin with a
+    `sklearn.compose.ColumnTransformer`.
     """
     if isinstance(estimator, Pipeline):
         return isinstance(estimator.steps[0][1], ColumnTransformer)
-    options = estimator.get_params(deep=False)
-    by_option = options.get("categorical_features") == "from_dtype" or options.get("enable_categorical") is True
-    return by_option or type(estimator).__module__.startswith("lightgbm.")
+    from_dtype = estimator.get_params(deep=False).get("categorical_features") == "from_dtype"
+    return from_dtype or library_of(estimator) in ("lightgbm", "xgboost")
+
+
+def library_of(estimator: Any) -> str:
+    """The package that defines an estimator, or that of a library of boosted trees that it inherits from."""
+    packages = [kind.__module__.partition(".")[0] for kind in type(estimator).__mro__]
+    return next((name for name in packages if name in ("lightgbm", "xgboost", "catboost")), packages[0])
+
+
+def with_categories(estimator: Any, rows: Any) -> Any:
+    """The estimator, set to take categories if the rows to fit it to have some and it must be told so."""
+    if library_of(estimator) == "xgboost" and is_frame(rows):
+        estimator.set_params(enable_categorical=True)
+    return estimator
 
 
 # -- methods of the estimator inside a learner -------------------------------------------------
@@ -186,13 +200,16 @@ class OuterEstimator(StreamLearner):
 # -- labels and residuals ----------------------------------------------------------------------
 
 
-class _NumberedClasses(ClassifierMixin, BaseEstimator):
+class NumberedClasses(ClassifierMixin, StoredEstimator, BaseEstimator):
     """A classifier that takes only the numbers 0, 1, ... for classes, such as XGBoost's, with labels of any kind."""
+
+    classes_: Annotated[Array, Labels("classes", distinct=True)]
+    estimator_: Annotated[Any, Anything()]
 
     def __init__(self, estimator: Any) -> None:
         self.estimator = estimator
 
-    def fit(self, X: Any, y: Any, **params: Any) -> _NumberedClasses:
+    def fit(self, X: Any, y: Any, **params: Any) -> NumberedClasses:
         self.classes_ = np.unique(y)
         if "eval_set" in params:
             params["eval_set"] = [(rows, self._numbers(labels)) for rows, labels in params["eval_set"]]
@@ -224,7 +241,7 @@ def fitted_to_labels(estimator: Any, X: Any, y: Any, **params: Any) -> Any:
         if not is_classifier(estimator) or np.array_equal(np.unique(y), np.arange(len(np.unique(y)))):
             raise
         try:
-            return _NumberedClasses(estimator).fit(X, y, **params)
+            return NumberedClasses(estimator).fit(X, y, **params)
         except ValueError:
             pass
         raise
@@ -270,6 +287,19 @@ class OriginalRows:
     schema: TableSchema | None = None
     fit_params: Mapping[str, Any] = field(default_factory=dict)
 
+    def for_learner(self, estimator: Any, schema: TableSchema | None) -> OriginalRows:
+        """The same for an estimator that treats gaps and categories itself, once the schema of the rows is known.
+
+        It gets frames by the schema, where there is no frame, or one with text, dates or lists, which it cannot take.
+        CatBoost gets numbers in place of a frame with other columns, unless its ``cat_features`` are set.
+        """
+        if library_of(estimator) == "catboost" and self.frame is not None:
+            as_it_is = estimator.get_params().get("cat_features") is not None or _is_plain(self.frame, categories=False)
+            return self if as_it_is else replace(self, frame=None)
+        needed = schema is not None and takes_categories(estimator) and can_view()
+        plain = self.frame is not None and (isinstance(estimator, Pipeline) or _is_plain(self.frame))
+        return replace(self, frame=None, schema=schema) if needed and not plain else self
+
     def of(self, block: Block) -> Any:
         """The original rows of a block."""
         if self.frame is not None:
@@ -286,6 +316,15 @@ class OriginalRows:
     def _viewed(self, rows: Any) -> Any:
         assert self.schema is not None
         return frame_view(self.schema, self.schema.encode(frame_table(rows))) if is_frame(rows) else rows
+
+
+def _is_plain(frame: Any, *, categories: bool = True) -> bool:
+    """Whether a frame holds nothing but numbers, or categories where these are allowed."""
+    if isinstance(frame, (pa.Table, pa.RecordBatch)):
+        return False
+    kinds = nw.from_native(frame, eager_only=True).schema.values()
+    others = (nw.Boolean, nw.Categorical, nw.Enum) if categories else (nw.Boolean,)
+    return all(kind.is_numeric() or kind in others for kind in kinds)
 
 
 def rows_at(frame: Any, positions: Array) -> Any:

@@ -22,6 +22,7 @@ from tithe.linear.regression_objectives import LeastSquaresObjective as LeastSqu
 from tithe.linear.regression_objectives import PoissonObjective as PoissonObjective
 from tithe.linear.regression_objectives import RowTerms as RowTerms
 from tithe.linear.regression_objectives import SingleScoreObjective as SingleScoreObjective
+from tithe.meta.boosting import BoostingObjective as BoostingObjective
 from tithe.reduce.generic import GenericObjective as GenericObjective
 
 if TYPE_CHECKING:

@@ -73,7 +73,7 @@ def resolve_pair(objective: Any, construction: Any, *, calibrate: bool) -> tuple
     if not isinstance(construction, Construction):
         kind = type(construction).__name__
         raise ValueError(f"construction must be a name or a Construction (tithe.core.contracts), got {kind}.")
-    check_together(objective, construction, calibrate=calibrate)
+    check_together(objective, construction, calibrate=calibrate and objective.calibrates)
     return objective, construction, auto
 
 
@@ -114,7 +114,7 @@ class Plan(Storable):
             objective=objective,
             construction=construction,
             size=size,
-            calibrate=calibrate,
+            calibrate=calibrate and objective.calibrates,
             seed=seed,
             half_life=half_life,
             auto=auto,

@@ -22,10 +22,11 @@ from sklearn.metrics import check_scoring
 from sklearn.utils.metadata_routing import get_routing_for_object
 from sklearn.utils.parallel import Parallel, delayed
 
-from tithe.core.data import Array, Block
+from tithe.core.data import Array, Block, Coreset
 from tithe.core.errors import warn_caller
 from tithe.core.parallel import available_threads, limit_threads, single_blas_thread
 from tithe.fit.base import CoresetLearner
+from tithe.meta.ensembles import learning_weights
 from tithe.meta.other_estimators import fit_arguments, last_step, takes_weights
 from tithe.meta.search.folds import Fold
 from tithe.rows.arrays import plain_weights
@@ -198,14 +199,14 @@ class Evaluator:
         scores = Outcome(test=test, train=train, error=error, unweighted=not weighted)
         return replace(scores, fit_time=middle - start, score_time=score_time), model
 
-    def _fitted(self, coreset: Block, params: Params, last: Any) -> Any:
+    def _fitted(self, coreset: Coreset, params: Params, last: Any) -> Any:
         model = candidate(self.estimator, params)
         prefix, learner = last_step(model)
         if isinstance(learner, CoresetLearner):
             model.set_params(**{f"{prefix}coreset_size": len(coreset)})  # the coreset must not be reduced again
             if last is not None and starts_warm(model):
                 model = last.set_params(**{**model.get_params(deep=False), "warm_start": True})
-        weight = plain_weights(coreset.sample_weight)
+        weight = None if coreset.sample_weight is None else plain_weights(learning_weights(model, coreset))
         return model.fit(coreset.X, self._targets(coreset), **fit_arguments(model, weight))
 
     def _targets(self, block: Block) -> Array | None:

@@ -21,6 +21,7 @@ from tithe.core.state_checks import Each, Floats, Instance, Integer, Integers, S
 from tithe.fit.labels import objective_for
 from tithe.linear.learner import linear_auto_size
 from tithe.reduce.build import reduce_rows
+from tithe.reduce.generic import GenericObjective
 from tithe.reduce.plan import Plan
 from tithe.reduce.stream import CoresetStream
 from tithe.rows.batches import is_like
@@ -162,11 +163,10 @@ class Shares(Storable):
 class FoldReducer:
     """Reduces the training rows of a fold to a coreset; the parameters are those of `CoresetSearchCV`.
 
-    y holds class numbers below ``n_classes``, which is 0 for regression. ``usual_objective`` is what ``"auto"`` means.
+    y holds class numbers below ``n_classes``, which is 0 for regression. The ``objective`` is for so many classes.
     """
 
-    objective: str | Objective
-    usual_objective: str
+    objective: Objective
     coreset_size: Any
     construction: str | Construction[Any]
     calibrate: bool
@@ -180,9 +180,8 @@ class FoldReducer:
         return linear_auto_size(n_rows, self.n_features)
 
     def objective_for(self, n_classes: int) -> Objective:
-        auto = isinstance(self.objective, str) and self.objective == "auto"
-        default = "generic" if n_classes == 1 else self.usual_objective
-        return objective_for(default if auto else self.objective, n_classes)
+        by_name = n_classes == 1 or isinstance(self.objective, GenericObjective)
+        return objective_for(GenericObjective.name if by_name else self.objective, n_classes)
 
     def seed_of(self, fold: int) -> int:
         return int(rng_for(self.seed, "fold", fold).integers(2**62))

@@ -40,10 +40,10 @@ from tithe.fit.bases import BaseEstimator, MetaEstimatorMixin
 from tithe.fit.labels import (
     batch_with_class_numbers,
     has_target,
-    usual_objective,
     with_class_numbers,
 )
 from tithe.fit.results import Described, probe
+from tithe.meta.ensembles import learning_objective
 from tithe.meta.estimator import CoresetEstimator
 from tithe.meta.other_estimators import OuterEstimator, check_learns_from_coresets, last_step
 from tithe.meta.search.evaluate import (
@@ -310,8 +310,6 @@ class CoresetSearchCV(OuterEstimator, Described, MetaEstimatorMixin, BaseEstimat
             winner = self._winner(values["best_params_"], data.n_expected, seed)
             winner.fit(X, y, sample_weight=sample_weight, checkpoint=folder, progress=progress)
             values |= self._kept(winner, start)
-            if isinstance(winner, CoresetEstimator) and winner.can_certify():
-                values["certificate_"] = winner.certify(X, y, sample_weight)
         self._fitted_values = values
         return self
 
@@ -388,8 +386,7 @@ class CoresetSearchCV(OuterEstimator, Described, MetaEstimatorMixin, BaseEstimat
     def _reducer(self, seed: int) -> FoldReducer:
         n_classes = 0 if self._labels is None else len(self._labels)
         return FoldReducer(
-            objective=self.objective,
-            usual_objective=usual_objective(self.estimator, n_classes),
+            objective=learning_objective(self.estimator, self.objective, n_classes),
             coreset_size=self.coreset_size,
             construction=self.construction,
             calibrate=self.calibrate,

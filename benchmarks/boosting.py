@@ -1,0 +1,224 @@
+"""Boosted trees on coresets beside uniform samples, class-balanced samples, and all rows.
+
+    python benchmarks/boosting.py --data DIR [--tasks a9a,covtype] [--shares 0.05,0.2] [--seeds 5] [--rows N]
+                                  [--libraries lightgbm,xgboost,histogram] [--rounds 200]
+
+Every model stops early on a weighted fifth of the rows that it learns from, and is then fitted to all of these; a
+quarter of the rows is held out and seen by none. "balanced" draws as many rows of each class, with weights; "uniform x
+1.5" has 1.5 times as many rows. On all rows there are a plain fit and, with LightGBM, GOSS and bagging of a share of the
+rows. Scores are log-loss, or the mean squared error of regressions over the variance of y; and AUC (mean over classes),
+or R2.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from sklearn.base import clone, is_classifier
+from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
+from sklearn.metrics import log_loss, r2_score, roc_auc_score
+
+from common import load_labelled, save, show
+from tithe import CoresetEstimator
+from tithe.meta.ensembles import best_rounds, with_rounds
+
+STOP = 0.2  # share of the rows for early stopping
+HELD_OUT = 0.25
+Task = tuple[np.ndarray, np.ndarray]
+TWO_CLASSES = (
+    "a9a", "w8a", "skin_nonskin", "ijcnn1", "cod_rna", "electricity", "higgs_subset", "susy_subset", "magic04",
+)  # fmt: skip
+MANY_CLASSES = ("covtype", "shuttle", "kddcup99_10pct")
+REGRESSIONS = ("elevation", "delay")
+OTHERS = ("flights",)
+
+
+def load(folder: Path, name: str) -> Task:
+    """Rows and target of a task. Rare classes of KDD Cup 99, with fewer than 50 rows, are left out."""
+    if name in TWO_CLASSES:
+        return load_labelled(folder, name)
+    if name in ("flights", "delay"):
+        return _flights(folder, name)
+    with np.load(folder / f"{'covtype' if name == 'elevation' else name}.npz") as archive:
+        X, y = archive["X"].astype(np.float64), archive["y"].astype(np.int64)
+    if name == "elevation":
+        return np.ascontiguousarray(X[:, 1:]), X[:, 0]
+    common = np.bincount(y)[y] >= 50
+    return X[common], np.unique(y[common], return_inverse=True)[1]
+
+
+def _flights(folder: Path, name: str) -> Task:
+    """Hour, weekday, month, distance and airports of flights: late by more than 15 minutes, or by how many minutes."""
+    with np.load(folder / "flights_us_2001.npz") as archive:
+        part = {key: archive[key].astype(np.float64) for key in archive.files if archive[key].ndim}  # type: ignore
+    minute = part["minute"]
+    columns = [minute // 60 % 24, minute // 1440 % 7, minute // 43_200, part["distance"], part["origin"]]
+    X = np.column_stack([*columns, part["destination"]])
+    delay = part["delay"]
+    return X, (delay > 15).astype(np.int64) if name == "flights" else np.clip(delay, -60, 180)
+
+
+def trees(library: str, classes: bool, rounds: int, **options: Any) -> Any:
+    if library == "lightgbm":
+        import lightgbm
+
+        kind = lightgbm.LGBMClassifier if classes else lightgbm.LGBMRegressor
+        return kind(n_estimators=rounds, n_jobs=1, verbosity=-1, random_state=0, **options)
+    if library == "xgboost":
+        import xgboost
+
+        kind = xgboost.XGBClassifier if classes else xgboost.XGBRegressor
+        return kind(n_estimators=rounds, n_jobs=1, learning_rate=0.1, random_state=0)
+    kind = HistGradientBoostingClassifier if classes else HistGradientBoostingRegressor
+    return kind(max_iter=rounds, random_state=0)
+
+
+def scores(model: Any, X: np.ndarray, y: np.ndarray) -> tuple[float, float]:
+    """A loss and a goodness on rows held out; see the top of the file."""
+    if not is_classifier(model):
+        good = float(r2_score(y, model.predict(X)))
+        return 1.0 - good, good
+    labels = np.arange(int(y.max()) + 1)
+    chance = np.full((len(y), len(labels)), 1e-15)
+    chance[:, model.classes_] = model.predict_proba(X)
+    chance /= chance.sum(axis=1, keepdims=True)
+    columns = labels[1:] if len(labels) == 2 else labels
+    return float(log_loss(y, chance, labels=labels)), float(
+        np.mean([roc_auc_score(y == k, chance[:, k]) for k in columns])
+    )
+
+
+def stopped(model: Any, X: np.ndarray, y: np.ndarray, weight: np.ndarray | None, seed: int) -> Any:
+    """The model, fitted with the number of rounds that is best on a fifth of the rows."""
+    rounds = best_rounds(model, lambda at: X[at], y, weight, STOP, np.random.default_rng(seed))
+    model = clone(model) if rounds is None else with_rounds(clone(model), rounds)
+    return model.fit(X, y, sample_weight=weight)
+
+
+def balanced(X: np.ndarray, y: np.ndarray, size: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """As many rows of each class, or all of a class with fewer, with weights."""
+    rng, left, taken, weight = np.random.default_rng(seed), size, [], []
+    counts = np.bincount(y)
+    for n, k in enumerate(np.argsort(counts)):
+        members = np.flatnonzero(y == k)
+        kept = rng.choice(members, min(len(members), left // (len(counts) - n)), replace=False)
+        left -= len(kept)
+        taken.append(kept)
+        weight.append(np.full(len(kept), len(members) / max(1, len(kept))))
+    at, weights = np.concatenate(taken), np.concatenate(weight)
+    return X[at], y[at], weights * (len(at) / weights.sum())
+
+
+def methods(model: Any, X: Any, y: np.ndarray, share: float, seed: int) -> Iterator[tuple[str, Callable[[], Any]]]:
+    """Each method by name; the first says what a row is foretold to be worth."""
+    options = {"validation_fraction": 0.0, "early_stopping": STOP, "random_state": seed}
+    size = round(share * len(y))
+    uniform = {"construction": "uniform", **options}
+    yield "coreset", lambda: CoresetEstimator(model, coreset_size=size, **options).fit(X, y)
+    yield "uniform", lambda: CoresetEstimator(model, coreset_size=size, **uniform).fit(X, y)
+    yield (
+        "uniform x 1.5",
+        lambda: CoresetEstimator(model, coreset_size=min(len(y) - 1, 3 * size // 2), **uniform).fit(X, y),
+    )
+    if is_classifier(model):
+        yield "balanced", lambda: stopped(model, *balanced(X, y, size, seed), seed)
+
+
+def on_all_rows(model: Any, library: str, shares: list[float]) -> Iterator[tuple[str, Any]]:
+    yield "all rows", model
+    if library == "lightgbm":
+        yield "GOSS on all rows", clone(model).set_params(data_sample_strategy="goss")
+        for share in shares:
+            yield f"bagging {share:.0%} of all rows", clone(model).set_params(subsample=share, subsample_freq=1)
+
+
+def run(folder: Path, name: str, library: str, arguments: argparse.Namespace) -> dict[str, Any]:
+    """All methods on one task; losses and seconds of the processor by method and share."""
+    X, y = load(folder, name)
+    rng = np.random.default_rng(0)
+    order = rng.permutation(len(y))[: arguments.rows]
+    n_held = round(HELD_OUT * len(order))
+    test, train = np.sort(order[:n_held]), np.sort(order[n_held:])
+    model = trees(library, name not in REGRESSIONS, arguments.rounds)
+    outcomes: list[dict[str, Any]] = []
+
+    def measure(method: str, share: float, seed: int, fit: Callable[[], Any]) -> Any:
+        start = time.process_time()
+        fitted = fit()
+        seconds = time.process_time() - start
+        loss, good = scores(fitted, X[test], y[test])
+        outcomes.append({"method": method, "share": share, "seed": seed, "loss": loss, "good": good, "cpu": seconds})
+        return fitted
+
+    worth = []
+    for share in arguments.shares:
+        for seed in range(arguments.seeds):
+            for method, fit in methods(model, X[train], y[train], share, seed):
+                fitted = measure(method, share, seed, fit)
+                if method == "coreset":
+                    worth.append(fitted.coreset_.provenance["row_worth"])
+    for method, whole in on_all_rows(model, library, arguments.shares):
+        measure(method, 1.0, 0, lambda whole=whole: stopped(whole, X[train], y[train], None, 0))
+    shape = {
+        "rows": len(train),
+        "columns": int(X.shape[1]),
+        "classes": len(np.unique(y)) if is_classifier(model) else 0,
+    }
+    return {**shape, "worth": float(np.median(worth)), "outcomes": outcomes}
+
+
+def summary(results: dict[str, Any], shares: list[float]) -> list[list[Any]]:
+    """Median losses over that of all rows, one line a task and share."""
+    table = []
+    for name, task in results.items():
+
+        def losses(method: str, share: float, key: str = "loss", task: dict[str, Any] = task) -> list[float]:
+            return [o[key] for o in task["outcomes"] if o["method"] == method and o["share"] == share]
+
+        (full,) = losses("all rows", 1.0)
+        for share in shares:
+            ours, theirs = np.array(losses("coreset", share)), np.array(losses("uniform", share))
+            more = np.median(losses("uniform x 1.5", share))
+            evenly = losses("balanced", share)
+            gain = np.median(losses("coreset", share, "good")) - np.median(losses("uniform", share, "good"))
+            ratio = float(np.median(ours / theirs))
+            cells = [float(np.median(v)) / full if len(v) else "-" for v in (ours, theirs, [more], evenly)]
+            table.append([f"{name}, {share:.0%}", task["rows"], task["worth"], *cells, ratio, float(gain)])
+    return table
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True)
+    every = ",".join((*TWO_CLASSES, *OTHERS, *MANY_CLASSES, *REGRESSIONS))
+    parser.add_argument("--tasks", default=every)
+    parser.add_argument("--libraries", default="lightgbm")
+    parser.add_argument("--shares", default="0.05,0.2")
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=200)
+    parser.add_argument("--rows", type=int, help="use only so many rows of each task, held out ones included")
+    parser.add_argument("--name", default="boosting", help="of the file of results")
+    arguments = parser.parse_args()
+    arguments.shares = [float(share) for share in arguments.shares.split(",")]
+    results: dict[str, Any] = {}
+    for library in arguments.libraries.split(","):
+        results[library] = {}
+        for name in arguments.tasks.split(","):
+            results[library][name] = run(arguments.data, name, library, arguments)
+            print(*summary({name: results[library][name]}, arguments.shares), sep="\n", flush=True)
+            save(arguments.name, {"libraries": results})
+        show(
+            f"{library}: median held-out loss over that of all rows",
+            ["task", "rows", "foretold worth", "coreset", "uniform", "uniform x 1.5", "balanced", "coreset/uniform",
+             "more AUC or R2"],
+            summary(results[library], arguments.shares),
+        )  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()

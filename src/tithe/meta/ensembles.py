@@ -1,0 +1,256 @@
+"""Tree ensembles of LightGBM, XGBoost, CatBoost and scikit-learn: their losses, rounds, and how they stop early."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from inspect import signature
+from typing import Any
+
+import numpy as np
+from sklearn.base import clone, is_classifier, is_regressor
+from sklearn.ensemble import (
+    GradientBoostingClassifier,
+    GradientBoostingRegressor,
+    HistGradientBoostingClassifier,
+    HistGradientBoostingRegressor,
+)
+from sklearn.pipeline import Pipeline
+
+from tithe.core.contracts import Objective
+from tithe.core.data import Array, Coreset, Rng
+from tithe.fit.labels import objective_for, usual_objective
+from tithe.meta.boosting import BoostingObjective
+from tithe.meta.other_estimators import fit_arguments, last_step, library_of, with_categories
+
+_SAME = {"squared_error", "absolute_error", "quantile", "poisson", "gamma"}
+# losses by the names of the libraries; any other one is drawn for as least squares
+_LOSSES = {
+    **{name: name for name in _SAME},
+    **dict.fromkeys(("regression_l1", "l1", "mean_absolute_error", "mae", "reg:absoluteerror"), "absolute_error"),
+    "reg:quantileerror": "quantile",
+    **dict.fromkeys(("count:poisson", "tweedie", "reg:tweedie"), "poisson"),
+    "reg:gamma": "gamma",
+}
+SHARE = 0.25  # of the rows, by default
+_ROWS = (5000, 500_000)  # at the least and at the most
+_PATIENCE = 20  # rounds without a better loss after which a fit stops, where the learner has no number of its own
+_MIN_ROWS_TO_STOP = 100  # with fewer rows aside, the best number of rounds is noise
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ensemble:
+    """What must be known of a library of boosted trees.
+
+    Parameters
+    ----------
+    loss : tuple of str
+        The parameters that name the loss of a regression and its quantile.
+    n_rounds : str
+        The parameter that is the number of rounds.
+    fixed : dict
+        Parameters with which a fit takes all rounds.
+    best_rounds : callable or None
+        ``best_rounds(model, train, aside)`` fits to (X, y, weight) and returns the number of rounds that is best on
+        the rows aside. None: the library has no weighted early stopping.
+    """
+
+    loss: tuple[str, str]
+    n_rounds: str
+    fixed: Mapping[str, Any] = field(default_factory=dict)
+    best_rounds: Callable[[Any, tuple[Any, ...], tuple[Any, ...]], int] | None = None
+
+
+def _lightgbm_rounds(model: Any, train: tuple[Any, ...], aside: tuple[Any, ...]) -> int:
+    from lightgbm import early_stopping
+
+    X, y, weight = train
+    stop = early_stopping(_PATIENCE, first_metric_only=True, verbose=False)
+    known = "eval_X" in signature(model.fit).parameters  # LightGBM 4.7 warns of eval_set
+    given = {"eval_X": aside[0], "eval_y": aside[1]} if known else {"eval_set": [aside[:2]]}
+    model.fit(X, y, sample_weight=weight, eval_sample_weight=[aside[2]], callbacks=[stop], **given)
+    return int(model.best_iteration_ or model.n_estimators)
+
+
+def _xgboost_rounds(model: Any, train: tuple[Any, ...], aside: tuple[Any, ...]) -> int:
+    X, y, weight = train
+    if model.early_stopping_rounds is None:
+        model.set_params(early_stopping_rounds=_PATIENCE)
+    model.fit(X, y, sample_weight=weight, eval_set=[aside[:2]], sample_weight_eval_set=[aside[2]], verbose=False)
+    return int(model.best_iteration) + 1
+
+
+def _catboost_rounds(model: Any, train: tuple[Any, ...], aside: tuple[Any, ...]) -> int:
+    from catboost import Pool
+
+    X, y, weight = train
+    pool = Pool(aside[0], aside[1], weight=aside[2], cat_features=model.get_params().get("cat_features"))
+    model.fit(X, y, sample_weight=weight, eval_set=pool, early_stopping_rounds=_PATIENCE, verbose=False)
+    return int(model.get_best_iteration()) + 1
+
+
+def _histogram_rounds(model: Any, train: tuple[Any, ...], aside: tuple[Any, ...]) -> int:
+    X, y, weight = train
+    model.set_params(early_stopping=True, scoring="loss")
+    model.fit(X, y, sample_weight=weight, X_val=aside[0], y_val=aside[1], sample_weight_val=aside[2])
+    return max(1, int(np.argmax(model.validation_score_)))  # the first one is without trees
+
+
+_LIGHTGBM = Ensemble(loss=("objective", "alpha"), n_rounds="n_estimators", best_rounds=_lightgbm_rounds)
+_XGBOOST = Ensemble(
+    loss=("objective", "quantile_alpha"),
+    n_rounds="n_estimators",
+    fixed={"early_stopping_rounds": None},
+    best_rounds=_xgboost_rounds,
+)
+_CATBOOST = Ensemble(loss=("loss_function", ""), n_rounds="iterations", best_rounds=_catboost_rounds)
+_HISTOGRAM = Ensemble(
+    loss=("loss", "quantile"), n_rounds="max_iter", fixed={"early_stopping": False}, best_rounds=_histogram_rounds
+)
+_PLAIN = Ensemble(loss=("loss", "alpha"), n_rounds="n_estimators")
+
+
+def ensemble_of(estimator: Any) -> Ensemble | None:
+    """What is known of an estimator, or of the last step of a pipeline, if it is an ensemble of boosted trees."""
+    _, learner = last_step(estimator)
+    if not (is_classifier(learner) or is_regressor(learner)):
+        return None
+    library = library_of(learner)
+    if library == "lightgbm":
+        return _LIGHTGBM
+    if library == "xgboost":
+        return None if learner.get_params().get("booster") == "gblinear" else _XGBOOST
+    if library == "catboost":
+        return _CATBOOST
+    if isinstance(learner, (HistGradientBoostingClassifier, HistGradientBoostingRegressor)):
+        return _HISTOGRAM
+    return _PLAIN if isinstance(learner, (GradientBoostingClassifier, GradientBoostingRegressor)) else None
+
+
+def learning_objective(estimator: Any, objective: str | Objective, n_classes: int) -> Objective:
+    """The objective of a coreset for an estimator, by name or as given; ``"auto"`` is the one that serves it best.
+
+    y holds class numbers below ``n_classes``, which is 0 for a regression.
+    """
+    if objective == "auto":
+        objective = "boosting" if ensemble_of(estimator) is not None else usual_objective(estimator, n_classes)
+    return _own_loss(estimator, n_classes) if objective == "boosting" else objective_for(objective, n_classes)
+
+
+def _own_loss(estimator: Any, n_classes: int) -> BoostingObjective:
+    """The objective of the learner's own loss."""
+    if is_classifier(estimator):
+        return BoostingObjective(classes=tuple(range(n_classes)) or None)
+    ensemble, (_, learner) = ensemble_of(estimator), last_step(estimator)
+    if ensemble is None:
+        return BoostingObjective(loss="squared_error")
+    options, library = learner.get_params(deep=False), library_of(learner)
+    name, _, details = str(options.get(ensemble.loss[0])).lower().partition(":alpha=")  # CatBoost: Quantile:alpha=0.9
+    loss = _LOSSES.get(name.partition(":")[0] if library == "catboost" else name, "squared_error")
+    level = details or options.get(ensemble.loss[1])
+    if loss != "quantile" or np.ndim(level or 0.0):  # several quantiles at once
+        return BoostingObjective(loss="squared_error" if loss == "quantile" else loss)
+    return BoostingObjective(loss=loss, level=float(level or (0.5 if library == "catboost" else 0.9)))
+
+
+def learning_weights(estimator: Any, coreset: Coreset) -> Array:
+    """The weights of a coreset as the estimator takes them.
+
+    Penalties and smallest leaves of boosted trees count weights: those of a coreset then have the mean of all rows.
+    """
+    weight = coreset.weights()
+    if ensemble_of(estimator) is None or coreset.is_whole:
+        return weight
+    factor = coreset.weight_seen / coreset.n_seen * len(coreset) / float(weight.sum())
+    return np.asarray(weight * factor)
+
+
+def ensemble_size(n_rows: int | None) -> int:
+    """Rows that boosted trees learn from by default: with a share of 5 % the best leaves and rounds are others."""
+    share = SHARE * n_rows if n_rows is not None else 0.0
+    return int(np.clip(share, *_ROWS))
+
+
+# -- early stopping ----------------------------------------------------------------------------
+
+
+def check_stops_early(estimator: Any) -> None:
+    """Refuse an estimator that has no weighted early stopping."""
+    ensemble = ensemble_of(estimator)
+    if ensemble is None or ensemble.best_rounds is None:
+        kind = type(last_step(estimator)[1]).__name__
+        raise ValueError(
+            f"early_stopping sets the number of rounds of boosted trees (LightGBM, XGBoost, CatBoost, scikit-learn's "
+            f"HistGradientBoosting), and {kind} is none of these: set early_stopping=0."
+        )
+
+
+def best_rounds(
+    estimator: Any, rows: Callable[[Array], Any], y: Array, weight: Array | None, share: float, rng: Rng
+) -> int | None:
+    """The number of rounds with the smallest weighted loss on a share of the rows, drawn by class for classifiers.
+
+    ``rows`` gives rows by position. None if there are too few rows to tell.
+    """
+    aside = _slice(y if is_classifier(estimator) else np.zeros(len(y)), share, rng)
+    ensemble = ensemble_of(estimator)
+    if aside.sum() < _MIN_ROWS_TO_STOP or ensemble is None or ensemble.best_rounds is None:
+        return None
+    weight = np.ones(len(y)) if weight is None else weight
+    y = np.unique(y, return_inverse=True)[1] if is_classifier(estimator) else y
+    model = clone(estimator)
+    parts = [(rows(np.flatnonzero(at)), y[at], weight[at]) for at in (~aside, aside)]
+    if isinstance(model, Pipeline):
+        first, model = model[:-1], last_step(model)[1]
+        first.fit(parts[0][0], parts[0][1], **fit_arguments(first, parts[0][2]))
+        parts = [(first.transform(X), y, weight) for X, y, weight in parts]
+    return ensemble.best_rounds(with_categories(model, parts[0][0]), parts[0], parts[1])
+
+
+def _slice(groups: Array, share: float, rng: Rng) -> Array:
+    """A mask of a share of the rows of each group, rounded down so that a group of few rows keeps them."""
+    order = rng.permutation(len(groups))
+    aside = np.zeros(len(groups), bool)
+    for group in np.unique(groups):
+        members = order[groups[order] == group]
+        aside[members[: int(share * len(members))]] = True
+    return aside
+
+
+def with_rounds(estimator: Any, rounds: int) -> Any:
+    """The estimator with a fixed number of rounds."""
+    ensemble = ensemble_of(estimator)
+    assert ensemble is not None
+    prefix, _ = last_step(estimator)
+    fixed = {ensemble.n_rounds: rounds, **ensemble.fixed}
+    return estimator.set_params(**{f"{prefix}{name}": value for name, value in fixed.items()})
+
+
+def importances(estimator: Any) -> Array | None:
+    """The share of the gain that the splits by each column have; None for an estimator without trees."""
+    if library_of(estimator) == "lightgbm":
+        gain = estimator.booster_.feature_importance("gain")
+    elif isinstance(estimator, (HistGradientBoostingClassifier, HistGradientBoostingRegressor)):
+        gain = _histogram_gain(estimator)
+    elif hasattr(estimator, "feature_importances_"):
+        gain = estimator.feature_importances_
+    else:
+        return None
+    gain = np.asarray(gain, np.float64)
+    return gain / gain.sum() if gain.sum() > 0.0 else gain
+
+
+def _histogram_gain(model: Any) -> Array:
+    """The gain by column; columns of categories come first within the model."""
+    gain = np.zeros(model.n_features_in_)
+    for trees in model._predictors:
+        for tree in trees:
+            inner = tree.nodes[~tree.nodes["is_leaf"].astype(bool)]
+            np.add.at(gain, inner["feature_idx"], inner["gain"])
+    is_category = model.is_categorical_
+    if is_category is None or not is_category.any():
+        return gain
+    order = np.argsort(~is_category, kind="stable")
+    ordered = np.empty_like(gain)
+    ordered[order] = gain
+    return ordered
