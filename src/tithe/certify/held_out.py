@@ -25,9 +25,7 @@ _CONFIDENCE, _NORMAL_QUANTILE = 0.95, 1.959964
 
 
 def score_certificate(score: Callable[[Block], float], block: Block, coreset_score: float) -> Certificate:
-    """The score on held-out rows, with an interval from the scores of twenty parts of them."""
-    if block.sample_weight is not None:  # rows of weight zero say nothing, and a part of them has no score
-        block = block.take(np.flatnonzero(block.sample_weight))
+    """The score on held-out rows of positive weight, with an interval from the scores of twenty parts of them."""
     if len(block) < MIN_ROWS_TO_CERTIFY:
         raise ValueError(f"{len(block)} rows that were not learned from are too few to certify by: give new rows.")
     order = rng_for(0, "certify").permutation(len(block))

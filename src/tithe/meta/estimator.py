@@ -327,8 +327,10 @@ class CoresetEstimator(OuterEstimator, CoresetLearner, MetaEstimatorMixin, BaseE
         values = {**self._learn(coreset, data, seed, given), "_aside": aside}
         if aside is None:
             return values
-        block, _ = sample_source(data, coreset, aside[0])
-        return {**values, **self._scored(values, validation_rows(block, None, aside), given, kept, seed)}
+        later = kept.over(source)  # whose passes are counted on
+        block, _ = sample_source(later, coreset, aside[0])
+        training = later.over(kept.rows)
+        return {**values, **self._scored(values, validation_rows(block, None, aside), given, training, seed)}
 
     def _learn(
         self, coreset: Coreset, data: DataPass | None, seed: int, context: OriginalRows | None
@@ -369,6 +371,8 @@ class CoresetEstimator(OuterEstimator, CoresetLearner, MetaEstimatorMixin, BaseE
     ) -> tuple[Certificate, list[HeldOutScore]]:
         """The certificate, and further scores, on rows with labels."""
         fitted = values["estimator_"]
+        if rows.sample_weight is not None:  # rows of weight zero say nothing, and a part of them has no score
+            rows = rows.take(np.flatnonzero(rows.sample_weight))
 
         def score(block: Block) -> float:
             return score_of(fitted, given.of(block), block.y, block.sample_weight)
