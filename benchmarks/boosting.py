@@ -5,9 +5,9 @@
 
 Every model stops early on a weighted fifth of the rows that it learns from, and is then fitted to all of these; a
 quarter of the rows is held out and seen by none. "balanced" draws as many rows of each class, with weights; "uniform x
-1.5" has 1.5 times as many rows. On all rows there are a plain fit and, with LightGBM, GOSS and bagging of a share of the
-rows. Scores are log-loss, or the mean squared error of regressions over the variance of y; and AUC (mean over classes),
-or R2.
+1.5" has 1.5 times as many rows. On all rows there are a plain fit and, with LightGBM, GOSS and bagging of a share of
+the rows. Scores are log-loss, or the mean squared error of regressions over the variance of y; and AUC (mean over
+classes), or R2.
 """
 
 from __future__ import annotations
