@@ -34,10 +34,9 @@ class NoRowsError(ValueError):
 class RowsNotSavedError(ValueError, AttributeError):
     """A model that was saved without its training rows is asked for something that needs them."""
 
-    def __init__(self, what: str) -> None:
-        super().__init__(
-            f"{what}: the model was saved without its training rows. save_model(model, path, rows=True) keeps them."
-        )
+    def __str__(self) -> str:
+        saved = "the model was saved without its training rows. save_model(model, path, rows=True) keeps them."
+        return f"{self.args[0]}: {saved}"
 
 
 def unknown_name(kind: str, name: object, known: Iterable[str]) -> ValueError:

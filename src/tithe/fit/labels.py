@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import numbers
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from sklearn.base import is_classifier, is_regressor
-from sklearn.utils.multiclass import check_classification_targets
 
 from tithe.core.contracts import Objective, Source
 from tithe.core.data import Array, Block
-from tithe.core.labels import LabelledObjective, distinct_labels, encode_labels
+from tithe.core.labels import LabelledObjective, distinct_labels
+from tithe.core.labels import checked_classes as checked_classes
+from tithe.core.labels import class_factors as class_factors
+from tithe.core.labels import encoded_classes as encoded_classes
+from tithe.core.labels import is_balanced as is_balanced
+from tithe.core.labels import weights_by_class as weights_by_class
 from tithe.core.passes import DataPass
 from tithe.core.registry import make
 from tithe.reduce.generic import GenericObjective
@@ -35,18 +37,6 @@ class EncodeLabels:
             return replace(block, y=codes)
         weight = self.factors[codes] if block.sample_weight is None else block.sample_weight * self.factors[codes]
         return replace(block, y=codes, sample_weight=weight, mean=None)
-
-
-def encoded_classes(y: Array) -> tuple[Array, Array]:
-    """The classes in y, and the class number of each row (n,) int32."""
-    return encode_labels(checked_classes(y))
-
-
-def checked_classes(y: Array) -> Array:
-    """The labels. Floating point numbers that are not integers are refused."""
-    if y.dtype.kind not in "biu":  # integers need no check, which would sort them
-        check_classification_targets(y)
-    return y
 
 
 def stream_classes(classes: Any, known: Array | None, *, first: bool) -> Array:
@@ -148,42 +138,3 @@ def usual_objective(estimator: Any, n_classes: int) -> str:
     if is_classifier(estimator):
         return "logistic" if n_classes <= _MAX_LOGISTIC_CLASSES else GenericObjective.name
     return "least_squares" if is_regressor(estimator) else "generic"
-
-
-def is_balanced(class_weight: Any) -> bool:
-    return isinstance(class_weight, str) and class_weight == "balanced"
-
-
-def class_factors(class_weight: Any, classes: Array, mass: Array | None) -> Array:
-    """Factors of the weights of each class. "balanced" needs ``mass``, the total weight of each class."""
-    if is_balanced(class_weight):
-        if mass is None:
-            raise ValueError(
-                "class_weight='balanced' needs the weight of every class before the first row is read, and these rows "
-                "come only once: give the weights as a dict."
-            )
-        with np.errstate(divide="ignore"):
-            factors: Array = mass.sum() / (len(mass) * mass)
-        return np.where(mass > 0, factors, 0.0)
-    if not isinstance(class_weight, Mapping):
-        raise ValueError(f"class_weight must be a dict, 'balanced' or None, got {class_weight!r}.")
-    known = classes.tolist()
-    unknown = [label for label in class_weight if label not in known]
-    if unknown:
-        raise ValueError(f"class_weight names {unknown[0]!r}, which is not a class of y: {known[:5]}.")
-    weights = [class_weight.get(label, 1.0) for label in known]
-    if not all(isinstance(w, numbers.Real) for w in weights):
-        raise ValueError(f"Class weights must be numbers, got {class_weight!r}.")
-    factors = np.array(weights, np.float64)
-    if not (np.isfinite(factors).all() and (factors >= 0).all()):
-        raise ValueError(f"Class weights must be finite and not negative, got {class_weight!r}.")
-    return factors
-
-
-def weights_by_class(class_weight: Any, classes: Array, codes: Array, weight: Array | None) -> Array | None:
-    """The weights of rows times those of their classes. ``codes`` are the class numbers of the rows."""
-    if class_weight is None:
-        return weight
-    mass = np.bincount(codes, weights=weight, minlength=len(classes))
-    factor = class_factors(class_weight, classes, mass)
-    return factor[codes] if weight is None else weight * factor[codes]

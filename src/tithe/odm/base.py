@@ -12,12 +12,11 @@ from scipy import sparse
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from tithe.core.data import Array, Block, weighted_quantiles
-from tithe.core.labels import label_numbers
+from tithe.core.labels import encoded_classes, label_numbers
 from tithe.core.params import Boolean, Constraint, OneOf, RealNumber, WholeNumber
 from tithe.core.state_checks import Anything, Each, Flag, Floats, Integers, Number, Optional, Rows, Storable, expect
 from tithe.fit.base import checked_block, require_target
 from tithe.fit.collections import lazy_on_collections
-from tithe.fit.labels import encoded_classes
 from tithe.fit.results import ClassLabels, Described
 from tithe.odm.objective import MarginObjective
 from tithe.odm.solvers.kernel_matrix import KERNELS, KernelFunction, kernel_scores

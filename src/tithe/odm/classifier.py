@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from tithe.core.data import Array, Block
 from tithe.core.errors import warn_caller
-from tithe.core.labels import label_numbers
+from tithe.core.labels import label_numbers, weights_by_class
 from tithe.core.parallel import single_blas_thread
 from tithe.core.params import Constraint, Function, Instance, OneOf, RealNumber, check_params
 from tithe.core.seeding import as_seed, rng_for
@@ -22,7 +22,6 @@ from tithe.core.state_checks import Each, Integer, Integers, Number
 from tithe.core.state_checks import Instance as IsA
 from tithe.fit.base import checked_block
 from tithe.fit.bases import BaseEstimator, ClassifierMixin
-from tithe.fit.labels import weights_by_class
 from tithe.fit.results import Described
 from tithe.odm.base import (
     EXACT_TOL,

@@ -15,6 +15,7 @@ from sklearn.metrics import check_scoring
 from sklearn.utils.validation import check_is_fitted
 
 from tithe.core.data import Array, Block
+from tithe.core.labels import weights_by_class
 from tithe.core.parallel import single_blas_thread
 from tithe.core.params import Boolean, Constraint, Instance, OneOf, WholeNumber, check_params
 from tithe.core.seeding import as_seed, rng_for
@@ -22,7 +23,6 @@ from tithe.core.state_checks import Instance as InstanceOf
 from tithe.core.state_checks import Integer, Number, Sometimes, expect
 from tithe.fit.base import limits_threads
 from tithe.fit.bases import BaseEstimator, ClassifierMixin
-from tithe.fit.labels import weights_by_class
 from tithe.fit.results import ClassLabels, Described
 from tithe.meta.search.evaluate import Outcome as OfFold
 from tithe.meta.search.evaluate import cv_results

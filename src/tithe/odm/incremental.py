@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from tithe.core.data import Array, Block, concat
 from tithe.core.errors import RowsNotSavedError
-from tithe.core.labels import label_numbers
+from tithe.core.labels import checked_classes, label_numbers
 from tithe.core.parallel import single_blas_thread
 from tithe.core.params import Boolean, Constraint, Function, OneOf, RealNumber, check_params, check_value
 from tithe.core.state_checks import (
@@ -37,7 +37,6 @@ from tithe.core.state_checks import (
 from tithe.core.state_checks import Instance as IsA
 from tithe.fit.base import checked_block, require_target
 from tithe.fit.bases import BaseEstimator, ClassifierMixin
-from tithe.fit.labels import checked_classes
 from tithe.fit.results import Described
 from tithe.odm.base import EXACT_TOL, MIN_COST, KernelMachine, row_costs
 from tithe.odm.objective import MarginObjective

@@ -14,6 +14,7 @@ from sklearn.utils.validation import column_or_1d
 
 from tithe.core.contracts import Source
 from tithe.core.data import Array, Block
+from tithe.core.labels import encoded_classes
 from tithe.core.parallel import single_blas_thread
 from tithe.core.params import Boolean, Constraint, OneOf, Option, RealNumber, check_params
 from tithe.core.seeding import as_seed, rng_for
@@ -21,7 +22,6 @@ from tithe.core.state_checks import Each, Flag, Instance, Integers, Labels, Numb
 from tithe.fit.base import require_target
 from tithe.fit.bases import ClassifierMixin
 from tithe.fit.collections import lazy_on_collections
-from tithe.fit.labels import encoded_classes
 from tithe.fit.results import ClassLabels
 from tithe.odm.base import class_numbers, row_costs
 from tithe.odm.classifier import ODMClassifier
