@@ -12,7 +12,7 @@ from tithe import Block, CoresetLogisticRegression, build_coreset
 from tithe.objectives import KMeansObjective, LogisticObjective
 from tithe.reduce.draws import Sensitivity
 from tithe.reduce.plan import Plan, Reducer
-from tithe.testing.data import small_problem
+from tithe.testing.checks import small_problem
 
 pytestmark = pytest.mark.slow
 KMEANS = KMeansObjective(n_clusters=20)

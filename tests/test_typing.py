@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import os
 import re
 import subprocess
@@ -10,8 +9,6 @@ import sys
 from pathlib import Path
 
 import pytest
-
-import tithe
 
 ROOT = Path(__file__).parents[1]
 
@@ -113,13 +110,3 @@ def test_mypy_passes_a_right_script_and_reports_every_mistake_of_a_wrong_one(tmp
         mistake: reported.get(mistake) for mistake, text in WRONG.items() if text not in reported.get(mistake, "")
     }
     assert not missing
-
-
-def test_type_checkers_and_python_see_the_same_names() -> None:
-    tree = ast.parse(Path(tithe.__file__).read_text())
-    block = next(node for node in tree.body if isinstance(node, ast.If))
-    imports = {
-        alias.asname: node.module for node in block.body if isinstance(node, ast.ImportFrom) for alias in node.names
-    }
-    assert imports == {**tithe._PUBLIC, **dict.fromkeys(tithe._PACKAGES, "tithe")}
-    assert sorted(tithe.__all__) == sorted(["__version__", *tithe._PUBLIC])

@@ -25,10 +25,9 @@ FOLDER = "reference"
 def public_names() -> dict[str, list[str]]:
     """The public names of each public module, without those of packages that are not installed."""
     names = {"tithe": [name for name in tithe.__all__ if name != "__version__"]}
-    for package in tithe._PACKAGES:
+    for package in [name for name in dir(tithe) if name not in tithe.__all__] + ["testing"]:
         module = import_module(f"tithe.{package}")
         names[module.__name__] = [name for name in _exported(module) if _is_installed(module, name)]
-    names["tithe.testing"] = list(import_module("tithe.testing").__all__)
     return {module: sorted(members) for module, members in names.items()}
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from tithe.core.lazy import imported_names, lazy_names
 from tithe.core.version import __version__ as __version__
 
-# `import tithe` is quick because a name is imported when it is first used. Type checkers and editors do not run that
-# code: they read the imports, which name the same things (a test compares them).
+# `import tithe` is quick because a name is imported when it is first used
 if TYPE_CHECKING:
     from tithe import constructions as constructions
     from tithe import dictionary as dictionary
@@ -46,43 +45,7 @@ if TYPE_CHECKING:
     from tithe.storage.coresets import save_coreset as save_coreset
     from tithe.storage.models import load_model as load_model
     from tithe.storage.models import save_model as save_model
-
 else:
-    _MODULES = {
-        "tithe.certify": ("Certificate",),
-        "tithe.clustering.mixture": ("CoresetGaussianMixture",),
-        "tithe.core.progress": ("Checkpoint",),
-        "tithe.core.data": ("Block", "Coreset"),
-        "tithe.core.errors": ("FileFormatError",),
-        "tithe.clustering.choose_k": ("choose_k",),
-        "tithe.clustering.learners": ("CoresetKMeans", "CoresetKMedians"),
-        "tithe.linear.logistic": ("CoresetLogisticRegression",),
-        "tithe.meta.estimator": ("CoresetEstimator",),
-        "tithe.linear.regression": ("CoresetHuberRegressor", "CoresetPoissonRegressor", "CoresetRidge"),
-        "tithe.meta.search": ("CoresetSearchCV",),
-        "tithe.reduce.build": ("build_coreset",),
-        "tithe.reduce.distortion": ("distortion",),
-        "tithe.reduce.merge": ("merge_coresets",),
-        "tithe.reduce.sizing": ("propose_size",),
-        "tithe.reduce.stream": ("CoresetStream",),
-        "tithe.report.compare": ("compare",),
-        "tithe.rows.files": ("open_dataset",),
-        "tithe.rows.stores": ("Limits",),
-        "tithe.storage.coresets": ("load_coreset", "save_coreset"),
-        "tithe.storage.models": ("load_model", "save_model"),
-    }
-    _PUBLIC = {name: module for module, names in _MODULES.items() for name in names}
-    _PACKAGES = ("constructions", "dictionary", "engines", "objectives", "odm", "online", "plot", "results", "theory")
-
-    __all__ = ["__version__", *_PUBLIC]
-
-    def __getattr__(name: str) -> Any:
-        if name in _PACKAGES:
-            return import_module(f"tithe.{name}")
-        if name not in _PUBLIC:
-            raise AttributeError(f"module 'tithe' has no attribute {name!r}")
-        globals()[name] = value = getattr(import_module(_PUBLIC[name]), name)
-        return value
-
-    def __dir__() -> list[str]:
-        return sorted({*__all__, *_PACKAGES})
+    _NAMES = imported_names(__name__)
+    __getattr__, __dir__ = lazy_names(__name__, _NAMES)
+    __all__ = ["__version__", *(name for name, module in _NAMES.items() if module != __name__)]

@@ -54,7 +54,7 @@ FOREIGN = {
     "cli/build.py:_about": "the provenance is shown",
     "cli/merge.py:_inspect_model": "the parameters are shown",
     "report/scores.py:_answers": "not every classifier has probabilities",
-    "testing/engines.py:_error": "the message itself is checked",
+    "testing/checks.py:_error": "the message itself is checked",
 }
 
 # files that look into ``vars(x)`` or ``x.__dict__`` of objects of other libraries

@@ -18,7 +18,7 @@ from tithe.objectives import (
     LogisticObjective,
 )
 from tithe.testing import objective_checks
-from tithe.testing.data import small_problem
+from tithe.testing.checks import small_problem
 
 OURS = [
     KMeansObjective(n_clusters=3),

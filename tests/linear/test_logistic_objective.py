@@ -13,7 +13,7 @@ from tithe.core.linear_algebra import effective_support
 from tithe.objectives import LogisticObjective
 from tithe.reduce.calibration import calibrate
 from tithe.testing import objective_checks
-from tithe.testing.data import small_problem
+from tithe.testing.checks import small_problem
 
 TWO, THREE = LogisticObjective(classes=(0, 1)), LogisticObjective(classes=(0, 1, 2))
 CHECKS = [

@@ -15,7 +15,7 @@ from tithe.core.passes import DataPass
 from tithe.objectives import MarginObjective
 from tithe.reduce.calibration import calibrate
 from tithe.testing import objective_checks
-from tithe.testing.data import small_problem
+from tithe.testing.checks import small_problem
 
 TWO, THREE = MarginObjective(classes=(0, 1)), MarginObjective(classes=(0, 1, 2))
 FREE = {"intercept_scaling": np.inf}

@@ -137,7 +137,7 @@ def test_the_tree_is_unbiased(objective) -> None:
 
     from tithe.reduce.draws import Sensitivity
     from tithe.reduce.plan import Plan, Reducer
-    from tithe.testing.data import small_problem
+    from tithe.testing.checks import small_problem
 
     block = small_problem(640)
     query = block.X[:4]

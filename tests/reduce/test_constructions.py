@@ -13,7 +13,7 @@ from tithe.core.contracts import Construction, Objective, SensitivityObjective
 from tithe.core.parallel import limit_threads
 from tithe.objectives import DictionaryObjective, GenericObjective, KMeansObjective, KMedianObjective, LogisticObjective
 from tithe.testing import check_construction, construction_checks
-from tithe.testing.data import small_problem
+from tithe.testing.checks import small_problem
 
 OBJECTIVES = [KMeansObjective(n_clusters=3), KMedianObjective(n_clusters=3)]
 PAIRS = [(c, o) for o in OBJECTIVES for c in (Uniform(), Sensitivity(), Lightweight(), Rings())]

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from tithe.core.lazy import lazy_names
+from tithe.core.lazy import imported_names, lazy_names
 
 if TYPE_CHECKING:
     from tithe.odm.base import MarginDistribution as MarginDistribution
@@ -17,19 +17,4 @@ if TYPE_CHECKING:
     from tithe.odm.solvers.linear_solvers import CoresetSVRG as CoresetSVRG
     from tithe.odm.solvers.partition import PartitionSolver as PartitionSolver
 else:
-    __getattr__, __dir__ = lazy_names(
-        __name__,
-        {
-            "Unlearning": "tithe.odm.incremental",
-            "CoresetSVRG": "tithe.odm.solvers.linear_solvers",
-            "LabelSearch": "tithe.odm.solvers.label_search",
-            "PartitionSolver": "tithe.odm.solvers.partition",
-            "MarginDistribution": "tithe.odm.base",
-            "ODMClassifier": "tithe.odm.classifier",
-            "ODMClustering": "tithe.odm.clustering",
-            "ODMClassifierCV": "tithe.odm.cross_validation",
-            "IncrementalODMClassifier": "tithe.odm.incremental",
-            "LinearODMClassifier": "tithe.odm.linear_classifier",
-            "SemiSupervisedODMClassifier": "tithe.odm.semi_supervised",
-        },
-    )
+    __getattr__, __dir__ = lazy_names(__name__, imported_names(__name__))

@@ -1,16 +1,8 @@
 """Contract suites that anyone can run on their own objective, construction or engine."""
 
-from __future__ import annotations
-
-from tithe.testing.constructions import check_construction, construction_checks
-from tithe.testing.engines import check_engine, engine_checks
-from tithe.testing.objectives import check_objective, objective_checks
-
-__all__ = [
-    "check_construction",
-    "check_engine",
-    "check_objective",
-    "construction_checks",
-    "engine_checks",
-    "objective_checks",
-]
+from tithe.testing.checks import check_construction as check_construction
+from tithe.testing.checks import check_engine as check_engine
+from tithe.testing.checks import check_objective as check_objective
+from tithe.testing.checks import construction_checks as construction_checks
+from tithe.testing.checks import engine_checks as engine_checks
+from tithe.testing.checks import objective_checks as objective_checks
