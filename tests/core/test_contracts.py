@@ -58,7 +58,7 @@ FOREIGN = {
 }
 
 # files that look into ``vars(x)`` or ``x.__dict__`` of objects of other libraries
-OPENS_FOREIGN = ("storage/foreign.py", "storage/trees.py")
+OPENS_FOREIGN = ("storage/foreign.py",)
 PICKLING = {
     "__getstate__",
     "__setstate__",

@@ -28,7 +28,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.tree import DecisionTreeClassifier
 
 from tithe import CoresetEstimator, CoresetKMeans, FileFormatError, load_model, save_model
-from tithe.storage.trees import booster_from, booster_text
+from tithe.storage.foreign import booster_from, booster_text
 from tithe.storage.values import packed, unpacked
 
 RNG = np.random.default_rng(0)

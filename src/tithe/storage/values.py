@@ -36,15 +36,21 @@ from tithe.core.data import Array, Block
 from tithe.core.errors import FileFormatError
 from tithe.core.registry import registered_types
 from tithe.core.state_checks import Storable, expect
-from tithe.storage.foreign import shell_bytes, shell_from
-from tithe.storage.trees import booster_from, booster_library, booster_text
+from tithe.storage.foreign import (
+    booster_from,
+    booster_library,
+    booster_text,
+    check_generator,
+    shell_bytes,
+    shell_from,
+    stored_members,
+)
 
 _VALUES, _ABOUT = "values.json", "about"
 _FORMAT = 1
 _MAX_DEPTH = 60  # of values in values
 _KINDS = "biufUS"  # of arrays
 _NUMBERS = ("nan", "inf", "-inf")
-_DRAWS = 624  # numbers that a Mersenne twister holds
 _BITS = {kind.__name__: kind for kind in (np.random.PCG64, np.random.Philox, np.random.MT19937, np.random.SFC64)}
 
 
@@ -67,7 +73,7 @@ def packed(thing: Any, about: Mapping[str, Any] | None = None, *, rows: bool = T
 def unpacked(data: bytes) -> Any:
     """What `packed` was given, checked. Raises `FileFormatError` for anything that it did not write."""
     try:
-        members = _members(data)
+        members = stored_members(data)
         return _Reader(members).value(_content(members)["value"])
     except FileFormatError:
         raise
@@ -77,7 +83,7 @@ def unpacked(data: bytes) -> Any:
 
 def about_file(data: bytes) -> dict[str, Any]:
     """What a file says about itself; ``n_rows`` are the training rows in it, in coresets and streams."""
-    about: dict[str, Any] = _content(_members(data))[_ABOUT]
+    about: dict[str, Any] = _content(stored_members(data))[_ABOUT]
     return about
 
 
@@ -87,15 +93,6 @@ def _content(members: Mapping[str, bytes]) -> dict[str, Any]:
     expect(isinstance(content, dict) and isinstance(content.get(_ABOUT), dict), "its values are none")
     expect(content.get("format") == _FORMAT, f"its format is {content.get('format')!r}, not {_FORMAT}")
     return content  # type: ignore[no-any-return]
-
-
-def _members(data: bytes) -> dict[str, bytes]:
-    """The members of an archive that takes no more memory than it has bytes: we write none that is compressed."""
-    with zipfile.ZipFile(io.BytesIO(data)) as archive:
-        parts = archive.infolist()
-        stored = all(part.compress_type == zipfile.ZIP_STORED for part in parts)
-        expect(stored and sum(part.file_size for part in parts) <= len(data), "its parts are larger than the file")
-        return {part.filename: archive.read(part) for part in parts}
 
 
 def _is_stored(kind: type) -> bool:
@@ -278,9 +275,9 @@ class _Reader:
         kind, state = content[0], self.value(content[1])
         bits = _BITS[state["bit_generator"]]()
         bits.state = state
-        if state["bit_generator"] == "MT19937":
-            expect(0 <= state["state"]["pos"] <= _DRAWS, "a generator of random numbers is out of range")
-        return np.random.RandomState(bits) if kind == "RandomState" else np.random.Generator(bits)
+        generator = np.random.RandomState(bits) if kind == "RandomState" else np.random.Generator(bits)
+        check_generator(generator)
+        return generator
 
     def _shell(self, content: Any) -> Any:
         number, held = content
