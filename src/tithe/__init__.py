@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from tithe.clustering.mixture import CoresetGaussianMixture as CoresetGaussianMixture
     from tithe.core.data import Block as Block
     from tithe.core.data import Coreset as Coreset
+    from tithe.core.errors import EncodingWarning as EncodingWarning
     from tithe.core.errors import FileFormatError as FileFormatError
     from tithe.core.progress import Checkpoint as Checkpoint
     from tithe.linear.logistic import CoresetLogisticRegression as CoresetLogisticRegression
@@ -53,7 +54,7 @@ else:
         "tithe.clustering.mixture": ("CoresetGaussianMixture",),
         "tithe.core.progress": ("Checkpoint",),
         "tithe.core.data": ("Block", "Coreset"),
-        "tithe.core.errors": ("FileFormatError",),
+        "tithe.core.errors": ("EncodingWarning", "FileFormatError"),
         "tithe.clustering.choose_k": ("choose_k",),
         "tithe.clustering.learners": ("CoresetKMeans", "CoresetKMedians"),
         "tithe.linear.logistic": ("CoresetLogisticRegression",),
