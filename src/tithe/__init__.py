@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from tithe.clustering.mixture import CoresetGaussianMixture as CoresetGaussianMixture
     from tithe.core.data import Block as Block
     from tithe.core.data import Coreset as Coreset
+    from tithe.core.errors import EncodingWarning as EncodingWarning
     from tithe.core.errors import FileFormatError as FileFormatError
     from tithe.core.progress import Checkpoint as Checkpoint
     from tithe.linear.logistic import CoresetLogisticRegression as CoresetLogisticRegression

@@ -27,6 +27,22 @@ class FileFormatError(ValueError):
     """
 
 
+class EncodingWarning(UserWarning):
+    """Columns of a table became features in a way that loses something: the message names them.
+
+    Examples
+    --------
+    >>> import warnings
+    >>> import pandas as pd
+    >>> import tithe
+    >>> frame = pd.DataFrame({"size": [1.0, 2.0, 4.0] * 10, "code": [f"a{i}" for i in range(30)]})
+    >>> with warnings.catch_warnings(record=True) as caught:
+    ...     source = tithe.open_dataset(frame)
+    >>> caught[0].category is tithe.EncodingWarning, source.schema.uses()[1].use
+    (True, 'left out')
+    """
+
+
 class NoRowsError(ValueError):
     """There are no rows: a source or a stream is empty, or none of its rows is left."""
 

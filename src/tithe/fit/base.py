@@ -38,6 +38,7 @@ from tithe.rows.clusters import as_rows, is_spark_frame
 from tithe.rows.learn import feature_sums, learn_from_all_rows, learn_schema, scaled_features, value_counts
 from tithe.rows.options import TableOptions
 from tithe.rows.schema import TableSchema, frame_table
+from tithe.rows.uses import announce
 
 FLOATS = ("float64", "float32")
 MIN_AUTO_ROWS = 5000  # of a learner that has no rule of its own
@@ -534,6 +535,7 @@ def checked_block(learner: Any, X: Any, y: Any = None, sample_weight: Any = None
         table = frame_table(X)
         if schema is None:
             schema = _schema_of_table(table)
+            announce(schema.losses())
             set_schema(learner, schema)
         return as_block(schema.encode(table), y, sample_weight)
     block = as_block(X, y, sample_weight)

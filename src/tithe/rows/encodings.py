@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
+from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, NamedTuple
 from zlib import crc32
 
@@ -48,11 +49,21 @@ class Entries(NamedTuple):
     values: Array
 
 
+class Faults(NamedTuple):
+    """What some values of a column are that those it was learned from were not: see `ColumnWatch`."""
+
+    gaps: int
+    unreadable: int = 0
+    numbers: Array | None = None  # (n,) in the units of the column, NaN for gaps; None for categories and texts
+    unknown: Mapping[str, int] = MappingProxyType({})  # how often values occur that have no feature of their own
+
+
 @dataclass(frozen=True, kw_only=True)
 class ColumnEncoding(Storable, ABC):
     """How the values of one column become ``width`` features."""
 
     kind: ClassVar[str]
+    use: ClassVar[str]  # the same, for people
 
     @property
     @abstractmethod
@@ -78,6 +89,15 @@ class ColumnEncoding(Storable, ABC):
     @abstractmethod
     def entries(self, values: Any, na: Sequence[str]) -> Entries:
         """The features that are not zero, for the sparse layout, ordered by row and place."""
+
+    @property
+    def known(self) -> Sequence[str]:
+        """The values of a category that have a feature of their own."""
+        return ()
+
+    @abstractmethod
+    def faults(self, values: Any, na: Sequence[str]) -> Faults:
+        """What the values are that those it was learned from were not."""
 
     def to_json(self) -> dict[str, Any]:
         return {"kind": self.kind, **asdict(self)}
@@ -106,6 +126,18 @@ class DenseEncoding(ColumnEncoding):
     def accepts(self, type_: pa.DataType) -> bool:
         inner = value_type(type_)
         return is_number(inner) or is_text(inner) or pa.types.is_boolean(inner) or pa.types.is_null(inner)
+
+    @abstractmethod
+    def read(self, values: Any, na: Sequence[str]) -> Array:
+        """The values as numbers (n,), in the units of the column, NaN for gaps and what is not readable."""
+
+    def faults(self, values: Any, na: Sequence[str]) -> Faults:
+        numbers = self.read(values, na)
+        missing, unreadable = np.flatnonzero(np.isnan(numbers)), 0
+        if len(missing) and is_text(value_type(values.type)):
+            texts = without_gaps(as_text(values.take(pa.array(missing))), na)
+            unreadable = len(texts) - texts.null_count
+        return Faults(len(missing), unreadable, numbers=numbers)
 
     @abstractmethod
     def columns(self, values: Any, na: Sequence[str], *, trusted: bool = False) -> list[Array]:
@@ -148,15 +180,19 @@ class NumberEncoding(DenseEncoding):
     spread: Annotated[float, Number(least=_LEAST_SPREAD)]
 
     kind: ClassVar[str] = "number"
+    use: ClassVar[str] = "number"
 
     @property
     def scaling(self) -> list[tuple[float, float]]:
         return [(self.center, self.spread), (0.0, 1.0)][: self.width]
 
+    def read(self, values: Any, na: Sequence[str]) -> Array:
+        return numbers_of(values, na)
+
     def columns(self, values: Any, na: Sequence[str], *, trusted: bool = False) -> list[Array]:
         if trusted and not self.marked and not na and is_number(values.type) and not values.null_count:
             return [plain_numbers(values)]
-        numbers = numbers_of(values, na)
+        numbers = self.read(values, na)
         if is_text(value_type(values.type)):
             _check_some_fit(values, na, numbers, "numbers")
         filled, gaps = self._filled(numbers)
@@ -173,9 +209,13 @@ class BooleanEncoding(DenseEncoding):
     """1 for true and 0 for false, and a feature that marks gaps."""
 
     kind: ClassVar[str] = "boolean"
+    use: ClassVar[str] = "yes/no"
+
+    def read(self, values: Any, na: Sequence[str]) -> Array:
+        return truths_of(values, na)
 
     def columns(self, values: Any, na: Sequence[str], *, trusted: bool = False) -> list[Array]:
-        filled, gaps = self._filled(truths_of(values, na))
+        filled, gaps = self._filled(self.read(values, na))
         return [filled, *self._marks(gaps)]
 
     def describe(self) -> str:
@@ -194,6 +234,7 @@ class DateEncoding(DenseEncoding):
     cycles: Annotated[tuple[str, ...], Each(Text(_DATE_CYCLES))]
 
     kind: ClassVar[str] = "date"
+    use: ClassVar[str] = "date"
 
     @property
     def width(self) -> int:
@@ -211,8 +252,11 @@ class DateEncoding(DenseEncoding):
         inner = value_type(type_)
         return is_date(inner) or is_text(inner) or pa.types.is_null(inner)
 
+    def read(self, values: Any, na: Sequence[str]) -> Array:
+        return days_of(values, na)
+
     def columns(self, values: Any, na: Sequence[str], *, trusted: bool = False) -> list[Array]:
-        days = days_of(values, na)
+        days = self.read(values, na)
         if is_text(value_type(values.type)):
             _check_some_fit(values, na, days, "dates")
         filled, gaps = self._filled(days)
@@ -305,6 +349,7 @@ class CategoryEncoding(PlacedEncoding):
     gaps: Annotated[str, Text(("mark", "zeros", "bad"))] = "zeros"
 
     kind: ClassVar[str] = "category"
+    use: ClassVar[str] = "category"
 
     def check_relations(self) -> None:
         expect(list(self.values) == sorted(set(self.values)), "the values of a category do not ascend")
@@ -329,6 +374,17 @@ class CategoryEncoding(PlacedEncoding):
         rows = np.flatnonzero((placed >= 0) & (~gaps | (self.gaps == "mark")))
         entries = Entries(rows, placed[rows], np.ones(len(rows)))
         return _with_bad_rows(entries, gaps) if self.gaps == "bad" else entries
+
+    def faults(self, values: Any, na: Sequence[str]) -> Faults:
+        codes, texts = coded_texts(values, na)
+        times = np.bincount(codes[codes >= 0], minlength=len(texts))
+        known = _places_of(self.values)
+        unknown = {text: int(n) for text, n in zip(texts, times, strict=True) if n and text not in known}
+        return Faults(int((codes < 0).sum()), unknown=unknown)
+
+    @property
+    def known(self) -> Sequence[str]:
+        return self.values
 
     def _place(self, text: str) -> int:
         """The feature of a value; -1 if it has none."""
@@ -360,6 +416,7 @@ class WordsEncoding(PlacedEncoding):
     bad: bool = False
 
     kind: ClassVar[str] = "text"
+    use: ClassVar[str] = "text"
 
     @property
     def width(self) -> int:
@@ -378,6 +435,9 @@ class WordsEncoding(PlacedEncoding):
         rows, places = np.divmod(cells, self.n_hashes)
         entries = Entries(rows, places, counts / np.sqrt(n_words[rows]))
         return _with_bad_rows(entries, texts.is_null().to_numpy(zero_copy_only=False)) if self.bad else entries
+
+    def faults(self, values: Any, na: Sequence[str]) -> Faults:
+        return Faults(without_gaps(as_text(values), na).null_count)
 
     def describe(self) -> str:
         return f"words hashed into {self.n_hashes} features"

@@ -28,6 +28,7 @@ from tithe.rows.schema import TableSchema
 from tithe.rows.spark_frames import SparkFrameSource
 from tithe.rows.stores import Limits
 from tithe.rows.text import TextLayout
+from tithe.rows.uses import announce
 
 FileSource = TableSource | LibsvmSource | NumpySource | PipedSource | DaskSource | SparkFrameSource
 
@@ -51,6 +52,7 @@ def open_dataset(
     max_categories: int = 100,
     dates: str = "parts",
     na: Sequence[str] = (),
+    strict: bool = False,
     schema: TableSchema | None = None,
     bad_rows: str = "error",
     missing_target: str = "drop",
@@ -109,6 +111,8 @@ def open_dataset(
         Dates become days since 1970 and the time of year, week and day; or the days alone; or are left out; or refused.
     na : list of str
         Values that are gaps in every column, besides empty ones, ``?``, ``-``, ``NA``, ``n/a``, ``null`` and ``nan``.
+    strict : bool
+        Refuse a table if the encoding of a column loses something, in place of an `EncodingWarning` that names it.
     schema : TableSchema, optional
         Of an earlier source, or of a model (``schema_``): columns become the same features as there. It stands in
         place of all the options above but target, weight and row_id.
@@ -159,6 +163,7 @@ def open_dataset(
         max_categories=max_categories,
         dates=dates,
         na=na,
+        strict=strict,
         bad_rows=bad_rows,
         missing_target=missing_target,
         schema=schema,
@@ -167,23 +172,25 @@ def open_dataset(
     layout = TextLayout(delimiter=delimiter, header=header)
     if format not in ("auto", *_FORMATS):
         raise unknown_name("format", format, ["auto", *_FORMATS])
-    if is_dask_collection(where):
-        return open_collection(where, choice)
     source = _source_of_object(where, choice)
-    if source is not None:
-        return source
-    if isinstance(where, str) and where == "-":
+    if source is None and isinstance(where, str) and where == "-":
         if format not in ("auto", *_PIPED):
             raise ValueError(f"Standard input cannot be {format}: save it to a file first, or send csv or arrow.")
-        return open_piped(sys.stdin.buffer, format, choice, n_features, live=live, layout=layout, limits=limits)
-    if format == "arrow":
-        raise ValueError("format='arrow' is for standard input ('-'). Save Arrow tables as Parquet.")
-    files, format = find_files(where, format)
-    return _source_of_files(files, format, choice, n_features, layout, limits)
+        source = open_piped(sys.stdin.buffer, format, choice, n_features, live=live, layout=layout, limits=limits)
+    if source is None:
+        if format == "arrow":
+            raise ValueError("format='arrow' is for standard input ('-'). Save Arrow tables as Parquet.")
+        files, format = find_files(where, format)
+        source = _source_of_files(files, format, choice, n_features, layout, limits)
+    if schema is None and source.schema is not None:
+        announce(source.schema.losses(), strict=strict)
+    return source
 
 
 def _source_of_object(where: Any, choice: ColumnSelection) -> FileSource | None:
     """The source of a frame, a dataset, a query or a stream; None if it is neither, but names files."""
+    if is_dask_collection(where):
+        return open_collection(where, choice)
     if is_spark_frame(where):
         return SparkFrameSource(where, choice)
     if is_frame(where):

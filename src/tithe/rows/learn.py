@@ -9,24 +9,24 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 import pyarrow as pa
 from scipy import sparse
 
 from tithe.core.data import Array
-from tithe.core.errors import NoRowsError, warn_caller
+from tithe.core.errors import NoRowsError
 from tithe.core.parallel import available_threads
 from tithe.rows.encodings import (
     BooleanEncoding,
     CategoryEncoding,
-    ColumnEncoding,
     DateEncoding,
     NumberEncoding,
     WordsEncoding,
 )
 from tithe.rows.options import TableOptions
-from tithe.rows.schema import Column, TableSchema
+from tithe.rows.schema import MOST_RARE, Column, TableSchema
 from tithe.rows.values import (
     are_truths,
     coded_texts,
@@ -42,21 +42,11 @@ from tithe.rows.values import (
     value_type,
 )
 
-_MAX_COLUMNS_SHOWN = 5
-
 
 def with_odd_values(column: Column, distinct: Any, times: Array, parsed: Array) -> Column:
     """The column, with the number of its texts that were not parsed. ``times`` is how often each of them occurs."""
     odd = np.flatnonzero(np.isnan(parsed))
     return replace(column, n_odd=int(times[odd].sum()), odd_value=distinct[int(odd[0])].as_py()) if len(odd) else column
-
-
-def warn_of_odd_values(schema: TableSchema) -> None:
-    """Warn of texts that became gaps in columns that are used."""
-    columns = [column for column in schema.used if column.n_odd]
-    if columns:
-        shown = "; ".join(f"{c.name!r} has {c.n_odd:,} such as {c.odd_value!r}" for c in columns[:_MAX_COLUMNS_SHOWN])
-        warn_caller(f"Text in columns of numbers or dates is a gap. Of {schema.n_rows:,} rows, {shown}.")
 
 
 SAMPLE_ROWS = 65_536
@@ -65,12 +55,15 @@ SAMPLE_RUNS = 64  # neighbouring rows are kept together: whether a column counts
 _PARSED_SHARE = 0.95  # of the texts of a column that must be numbers or dates
 _FEWEST_ROWS = 20  # with fewer, nothing is rare, and counting up is chance
 _COVERED_SHARE = 0.9  # of the rows: if the frequent values of a category have fewer, all are hashed
+_RARE_SHARE = 0.01  # of the rows: rare values with more are a loss that is named
 _STEP_SHARE = 0.98  # of the neighbours: between two runs of a sample there is a jump
 _LEAST_SPREAD = 1e-280
 _INDEX_NAME = re.compile(r"__index_level_\d+__")
 _UNNAMED = re.compile(r"(Unnamed: \d+)?")
 _ID_NAME = re.compile(r"(.*[_\-. ])?(id|ids|idx|index|uuid|guid|key|rowid|row_?(no|nr|num|number)?)", re.IGNORECASE)
 _CAMEL_ID_NAME = re.compile(r".*[a-z](ID|Id|UUID|Key)")
+_ID_LOSS = "left out: every row has a value of its own; columns=[...] uses it all the same"
+_INDEX_LOSS = "left out: it is the index of a frame"
 _FLOAT32_TYPES = (pa.float16(), pa.float32(), pa.bool_(), pa.int8(), pa.int16(), pa.uint8(), pa.uint16())
 
 
@@ -133,7 +126,6 @@ def learn_schema(
         n_rows=table.num_rows,
     )
     schema.check_relations()
-    warn_of_odd_values(schema)
     return schema
 
 
@@ -184,7 +176,8 @@ class _Learner:
             return self._text(name, values)
         if self.explicit:
             raise ValueError(f"Column {name!r} is {values.type}, which is no feature. Leave it out of columns.")
-        return Column(name=name, what=f"{values.type}, which is no feature", n_gaps=values.null_count)
+        what = f"{values.type}, which is no feature"
+        return Column(name=name, what=what, n_gaps=values.null_count, loss=f"left out: it holds {what}")
 
     def _all_gaps(self, name: str, n_gaps: int) -> Column:
         """A column without values. If rows with gaps are bad, it makes all of them bad."""
@@ -197,16 +190,17 @@ class _Learner:
 
     def _number(self, name: str, numbers: Array) -> Column:
         present, n_gaps, n_distinct = _present(numbers)
-        column = partial(Column, name=name, n_gaps=n_gaps, n_distinct=n_distinct)
         if not len(present):
             return self._all_gaps(name, n_gaps)
+        least, most = float(present[0]), float(present[-1])
+        column = partial(Column, name=name, n_gaps=n_gaps, n_distinct=n_distinct, least=least, most=most)
         if not self.explicit and _is_index(name, numbers, n_distinct):
-            return column(what="identifier")
+            return column(what="identifier", loss=_INDEX_LOSS)
         if not self.explicit and self.options.scale != "none":
             if n_distinct == 1 and not n_gaps:
                 return column(what="constant")
             if _is_identifier(name, numbers, n_distinct):
-                return column(what="identifier")
+                return column(what="identifier", loss=_ID_LOSS)
         center, spread = self._scaling(present)
         encoding = NumberEncoding(center=center, spread=spread, fill=self._fill(present), marked=self._marks(n_gaps))
         return column(what="number", encoding=encoding)
@@ -221,7 +215,8 @@ class _Learner:
 
     def _date(self, name: str, days: Array) -> Column:
         present, n_gaps, n_distinct = _present(days)
-        column = partial(Column, name=name, n_gaps=n_gaps, n_distinct=n_distinct)
+        least, most = (float(present[0]), float(present[-1])) if len(present) else (None, None)
+        column = partial(Column, name=name, n_gaps=n_gaps, n_distinct=n_distinct, least=least, most=most)
         if self.options.dates == "error":
             raise ValueError(f"Column {name!r} holds dates. Say what to do with them: dates='parts', dates='drop'.")
         if self.options.dates == "drop":
@@ -289,7 +284,7 @@ class _Learner:
         if not self.explicit and (
             _INDEX_NAME.fullmatch(name) or (enough and len(counts) == n_present and not several_words.any())
         ):
-            return column(what="identifier")
+            return column(what="identifier", loss=_ID_LOSS)
         if self.options.categories == "error":
             raise ValueError(
                 f"Column {name!r} is text. Say what to do with it: categories='auto', categories='onehot' or "
@@ -299,7 +294,13 @@ class _Learner:
         if is_prose:
             words = WordsEncoding(n_hashes=self.options.n_hashes, bad=self.options.impute == "none")
             return column(what="text", encoding=words)
-        return column(what="category", encoding=self.category(counts, n_gaps))
+        return self._categorical(name, counts, n_gaps)
+
+    def _categorical(self, name: str, counts: dict[str, int], n_gaps: int) -> Column:
+        encoding, loss = self.category(counts, n_gaps)
+        rare = sorted(crc32(text.encode()) for text in counts.keys() - set(encoding.values))
+        column = Column(name=name, what="category", encoding=encoding, n_gaps=n_gaps, n_distinct=len(counts), loss=loss)
+        return replace(column, rare=tuple(rare)) if len(rare) <= MOST_RARE else column
 
     def of_all_rows(self, column: Column, counts: dict[str, int]) -> Column:
         """A category, or a column constant in the sample, by the counts of its values in all rows."""
@@ -307,7 +308,7 @@ class _Learner:
             return self.counted(column.name, counts)
         if column.encoding is None or not counts:
             return column
-        return replace(column, encoding=self.category(counts, column.n_gaps), n_distinct=len(counts))
+        return self._categorical(column.name, counts, column.n_gaps)
 
     def counted(self, name: str, counts: dict[str, int]) -> Column:
         """A column of which the counts of its values are known, one of them by far the most frequent."""
@@ -322,7 +323,8 @@ class _Learner:
         spread = float(np.sqrt(np.average((numbers - center) ** 2, weights=times)))
         return replace(column, encoding=replace(column.encoding, center=center, spread=spread or 1.0))
 
-    def category(self, counts: dict[str, int], n_gaps: int) -> ColumnEncoding:
+    def category(self, counts: dict[str, int], n_gaps: int) -> tuple[CategoryEncoding, str]:
+        """The encoding of a category by the counts of its values, and what it loses."""
         n_rows = sum(counts.values()) + n_gaps
         fewest = 2 if n_rows >= _FEWEST_ROWS else 1  # a value seen once falls under the others
         frequent = [text for text, times in counts.items() if times >= fewest]
@@ -331,8 +333,12 @@ class _Learner:
         gaps = "bad" if self.options.impute == "none" else "mark" if n_gaps else "zeros"
         too_many = len(counts) > self.options.max_categories and covered < _COVERED_SHARE * sum(counts.values())
         if self.options.categories == "hash" or not kept or (self.options.categories == "auto" and too_many):
-            return CategoryEncoding(n_hashes=self.options.n_hashes, gaps=gaps)
-        return CategoryEncoding(values=tuple(sorted(kept)), other=len(kept) < len(counts), gaps=gaps)
+            loss = f"hashed: {len(counts):,} values share {self.options.n_hashes:,} features"
+            return CategoryEncoding(n_hashes=self.options.n_hashes, gaps=gaps), loss
+        n_rare, n_rows = len(counts) - len(kept), sum(counts.values())
+        share = 1.0 - covered / n_rows
+        loss = f"{n_rare:,} rare values, {share:.1%} of the rows, share one feature" if share > _RARE_SHARE else ""
+        return CategoryEncoding(values=tuple(sorted(kept)), other=n_rare > 0, gaps=gaps), loss
 
 
 def text_counts(codes: Array, texts: Sequence[str]) -> dict[str, int]:

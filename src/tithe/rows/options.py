@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tithe.core.params import Constraint, OneOf, WholeNumber, check_params
+from tithe.core.params import Boolean, Constraint, OneOf, WholeNumber, check_params
 
 SCALES = ("standard", "robust", "none")
 IMPUTATIONS = ("median", "mean", "zero", "none")
@@ -19,6 +19,7 @@ _CONSTRAINTS: dict[str, Constraint] = {
     "n_hashes": WholeNumber(least=1),
     "max_categories": WholeNumber(least=1),
     "dates": OneOf(*DATES),
+    "strict": Boolean(),
 }
 
 
@@ -38,6 +39,7 @@ class TableOptions:
     max_categories: int = 100
     dates: str = "parts"
     na: Sequence[str] = ()
+    strict: bool = False
 
     def __post_init__(self) -> None:
         check_params(self, _CONSTRAINTS)

@@ -13,6 +13,7 @@ from functools import cached_property
 from importlib.util import find_spec
 from itertools import accumulate, groupby
 from typing import Annotated, Any
+from zlib import crc32
 
 import narwhals.stable.v2 as nw
 import numpy as np
@@ -21,7 +22,7 @@ from scipy import sparse
 
 from tithe.core.data import Array
 from tithe.core.errors import FileFormatError
-from tithe.core.state_checks import Each, Instance, Integer, Storable, Text, expect
+from tithe.core.state_checks import Each, Instance, Integer, Number, Optional, Storable, Text, expect
 from tithe.rows.encodings import (
     BooleanEncoding,
     CategoryEncoding,
@@ -32,6 +33,9 @@ from tithe.rows.encodings import (
     WordsEncoding,
 )
 from tithe.rows.interleave import interleave
+from tithe.rows.uses import ColumnUse as ColumnUse
+from tithe.rows.uses import ColumnWatch as ColumnWatch
+from tithe.rows.uses import uses_as_html, uses_as_text
 from tithe.rows.values import one_array
 
 
@@ -63,7 +67,10 @@ def _array(series: Any) -> Any:
 
 WIDEST_DENSE = 1000  # features; with more, rows are mostly zeros and X is sparse
 
+MOST_RARE = 20_000  # values of a category without a feature of their own that are noted
+
 _FORMAT = 1
+_FAR = 0.5  # of the range of the training rows: what lies farther beyond it is far outside
 _ROUNDING = 1e-13  # relative to the centre and the spread of a column: what is less is zero
 _MAX_NAMES_SHOWN = 30  # columns that a message names
 _DTYPES = ("float32", "float64")
@@ -89,6 +96,13 @@ class Column(Storable):
         Gaps and different values among the rows that the schema was learned from.
     n_odd, odd_value : int, str
         Of the gaps, those that are text which is no number or date, and one of them.
+    least, most : float or None
+        The range of numbers, dates (days since 1970) and times among these rows.
+    rare : tuple of int
+        The CRC-32 of the values of a category that have no feature of their own, so that new ones can be told; at most
+        `MOST_RARE`.
+    loss : str
+        What is lost of the column, or taken in another way than it is written; empty if nothing is.
     """
 
     name: str
@@ -98,6 +112,10 @@ class Column(Storable):
     n_distinct: int = 0
     n_odd: int = 0
     odd_value: str = ""
+    least: Annotated[float | None, Optional(Number())] = None
+    most: Annotated[float | None, Optional(Number())] = None
+    rare: Annotated[tuple[int, ...], Each(Integer(most=2**32 - 1))] = ()
+    loss: str = ""
 
     @property
     def width(self) -> int:
@@ -110,8 +128,35 @@ class Column(Storable):
 
     def to_json(self) -> dict[str, Any]:
         encoding = None if self.encoding is None else self.encoding.to_json()
-        counts = {name: getattr(self, name) for name in ("n_gaps", "n_distinct", "n_odd", "odd_value")}
-        return {"name": self.name, "what": self.what, "encoding": encoding, **counts}
+        return {field.name: getattr(self, field.name) for field in fields(self)} | {"encoding": encoding}
+
+    def use(self, n_rows: int) -> ColumnUse:
+        """What becomes of the column, of which ``n_rows`` rows were looked at."""
+        if self.encoding is None:
+            return ColumnUse(self.name, "left out", 0, self.what, self.loss or None)
+        losses = [self.loss] if self.loss else []
+        if self.n_odd:
+            losses.append(
+                f"{self.n_odd:,} of {n_rows:,} values, such as {self.odd_value!r}, are not readable and became gaps"
+            )
+        gaps = f", {self.n_gaps:,} gaps" if self.n_gaps else ""
+        loss = "; ".join(losses) or None
+        return ColumnUse(self.name, self.encoding.use, self.width, self.encoding.describe() + gaps, loss)
+
+    def watch(self, values: Any, na: Sequence[str]) -> ColumnWatch:
+        """What the values are that those which the column was learned from were not."""
+        assert self.encoding is not None
+        faults, outside = self.encoding.faults(values, na), 0
+        if faults.numbers is not None and self.least is not None and self.most is not None:
+            margin = _FAR * (self.most - self.least)
+            far = (faults.numbers < self.least - margin) | (faults.numbers > self.most + margin)
+            outside = int(np.count_nonzero(far))
+        rare = set(self.rare)
+        known = len(rare) + len(self.encoding.known) >= self.n_distinct  # else the column had more than were noted
+        unseen = (
+            sum(times for text, times in faults.unknown.items() if crc32(text.encode()) not in rare) if known else 0
+        )
+        return ColumnWatch(self.name, len(values), faults.gaps, faults.unreadable, unseen, outside)
 
 
 def _encoding_from_json(data: Any) -> ColumnEncoding:
@@ -130,6 +175,7 @@ def _frozen(value: Any) -> Any:
 def _column_from_json(data: Any) -> Column:
     expect(isinstance(data, dict), "a column of the schema is no object")
     encoding = data.get("encoding")
+    data = {name: _frozen(value) for name, value in data.items()}
     return Column.from_record({**data, "encoding": None if encoding is None else _encoding_from_json(encoding)})
 
 
@@ -175,6 +221,36 @@ class TableSchema(Storable):
         return pairs[0] == pairs[1] and self.na == other.na
 
     # -- what it says ----------------------------------------------------------------------------
+
+    def uses(self) -> tuple[ColumnUse, ...]:
+        """What becomes of each column; target, weight and row id are not among them."""
+        return tuple(column.use(self.n_rows) for column in self.columns)
+
+    def losses(self) -> tuple[str, ...]:
+        """What is lost of the columns, or taken in another way than it is written: a sentence for each such column."""
+        return tuple(f"{use.name!r}: {use.loss}." for use in self.uses() if use.loss is not None)
+
+    def watch(self, table: Any) -> tuple[ColumnWatch, ...]:
+        """For each column that is used, what the rows of an Arrow table have in it that the training rows had not.
+
+        >>> import pyarrow as pa
+        >>> from tithe.rows.learn import learn_schema
+        >>> schema = learn_schema(pa.table({"age": [20, 30, 50], "colour": ["red", "blue", "red"]}))
+        >>> age, colour = schema.watch(pa.table({"age": ["41", "old", "2000"], "colour": ["red", None, "green"]}))
+        >>> age.gaps, age.unreadable, age.outside, colour.gaps, colour.unseen
+        (1, 1, 1, 1, 1)
+        """
+        pairs = zip(self.used, self._arrays(table), strict=True)
+        return tuple(column.watch(values, self.na) for column, values in pairs)
+
+    def __repr__(self) -> str:
+        lines = [uses_as_text(self.uses()), *(f"Lost: {loss}" for loss in self.losses())]
+        special = [("target", self.target), ("weight", self.weight), ("row id", self.row_id)]
+        lines += [f"{what.capitalize()}: {name}" for what, name in special if name is not None]
+        return f"TableSchema: {len(self.used)} columns, {self.n_features:,} features\n" + "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        return uses_as_html(self.uses())
 
     @cached_property
     def used(self) -> list[Column]:

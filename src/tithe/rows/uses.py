@@ -1,0 +1,98 @@
+"""What a schema does with each column of a table, and what a table has that its schema did not see, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from html import escape
+
+from tithe.core.errors import EncodingWarning, warn_caller
+
+_MOST_SHOWN = 8  # losses in a warning
+
+
+@dataclass(frozen=True)
+class ColumnUse:
+    """What becomes of one column of a table.
+
+    Parameters
+    ----------
+    name : str
+    use : str
+        ``"number"``, ``"yes/no"``, ``"date"``, ``"time"``, ``"category"``, ``"text"``, ``"vector"`` or ``"left out"``.
+    features : int
+        Features that it becomes.
+    detail : str
+        What it is or how it is encoded: ``"12 values, one-hot"``.
+    loss : str or None
+        What is lost of it, or taken in another way than it is written, in one sentence.
+    """
+
+    name: str
+    use: str
+    features: int
+    detail: str
+    loss: str | None = None
+
+
+@dataclass(frozen=True)
+class ColumnWatch:
+    """What some rows have in one column that those which the schema was learned from had not.
+
+    Parameters
+    ----------
+    name : str
+    rows : int
+        Rows that were looked at.
+    gaps : int
+        Missing values, those that are not readable among them.
+    unreadable : int
+        Texts that are no number, date or truth where the column holds these.
+    unseen : int
+        Values of a category that the schema does not know, and texts without a word that it knows.
+    outside : int
+        Numbers, dates and times that lie beyond the range of the training rows by more than half of that range.
+    """
+
+    name: str
+    rows: int
+    gaps: int = 0
+    unreadable: int = 0
+    unseen: int = 0
+    outside: int = 0
+
+
+def uses_as_text(uses: Iterable[ColumnUse]) -> str:
+    """A table for the terminal.
+
+    >>> print(uses_as_text([ColumnUse("age", "number", 1, "as it is"), ColumnUse("id", "left out", 0, "identifier")]))
+    age  number    1  as it is
+    id   left out  0  identifier
+    """
+    rows = [(use.name, use.use, f"{use.features:,}", use.detail) for use in uses]
+    widths = [max(len(row[j]) for row in rows) for j in range(3)]
+    return "\n".join(
+        f"{name:<{widths[0]}}  {use:<{widths[1]}}  {features:>{widths[2]}}  {detail}".rstrip()
+        for name, use, features, detail in rows
+    )
+
+
+def uses_as_html(uses: Iterable[ColumnUse]) -> str:
+    """A table for notebooks. Text from files is shown, not obeyed."""
+    head = "".join(f"<th>{title}</th>" for title in ("column", "use", "features", "how", "what is lost"))
+    cells = ((use.name, use.use, f"{use.features:,}", use.detail, use.loss or "") for use in uses)
+    rows = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in cells)
+    return f'<div class="tithe"><table><tr>{head}</tr>{rows}</table></div>'
+
+
+def announce(losses: Sequence[str], *, strict: bool = False) -> None:
+    """Warn of what the encoding of a table loses; raise ValueError if it is ``strict``."""
+    if not losses:
+        return
+    shown = "\n".join(f"- {loss}" for loss in losses[:_MOST_SHOWN])
+    more = f"\n- and {len(losses) - _MOST_SHOWN} more: see schema.losses()" * (len(losses) > _MOST_SHOWN)
+    if strict:
+        raise ValueError(f"strict=True, and the encoding of these columns loses something:\n{shown}{more}")
+    warn_caller(
+        f"The encoding of these columns loses something (strict=True refuses it):\n{shown}{more}", EncodingWarning
+    )

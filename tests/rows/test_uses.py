@@ -1,0 +1,54 @@
+"""What a schema says about each column, and what it finds in rows that are unlike those it was learned from."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+from example_table import text_table, typed_table
+
+import tithe
+from tithe.rows.learn import learn_schema
+from tithe.rows.schema import ColumnUse, ColumnWatch
+
+FRAME = pd.DataFrame({"size": np.tile([1.0, 2.0, 4.0], 10), "code": [f"a{i}" for i in range(30)]})
+
+
+def test_every_column_has_a_use() -> None:
+    schema = learn_schema(typed_table())
+    uses = {use.name: use for use in schema.uses()}
+    assert list(uses) == typed_table().column_names
+    assert uses["age"].use == "number" and uses["member"].use == "yes/no" and uses["joined"].use == "date"
+    assert uses["customer_id"] == ColumnUse("customer_id", "left out", 0, "identifier", uses["customer_id"].loss)
+    assert sum(use.features for use in uses.values()) == schema.n_features
+    assert schema.losses()[0].startswith("'customer_id': left out")
+    assert all(name in repr(schema) and f"<td>{name}</td>" in schema._repr_html_() for name in uses)
+
+
+def test_html_obeys_no_text() -> None:
+    assert "<b>" not in learn_schema(pa.table({"<b>": [1.0, 2.0, 4.0]}))._repr_html_()
+
+
+def test_losses_are_a_warning_or_an_error() -> None:
+    with pytest.warns(tithe.EncodingWarning, match="'code': left out"):
+        tithe.open_dataset(FRAME)
+    with pytest.raises(ValueError, match=r"strict=True.*\n- 'code': left out"):
+        tithe.open_dataset(FRAME, strict=True)
+    with pytest.warns(tithe.EncodingWarning, match="'code': left out") as caught:
+        tithe.CoresetKMeans(2, random_state=0).fit(FRAME)
+    assert len(caught) == 1 and caught[0].filename == __file__
+
+
+def test_watch_counts_what_training_rows_had_not() -> None:
+    typed = typed_table()
+    schema = learn_schema(typed)
+    for table in (typed, text_table(typed)):
+        assert all((w.unseen, w.unreadable, w.outside) == (0, 0, 0) for w in schema.watch(table))
+    age = pa.array(["?", "old", "1e9", "40"])
+    rows = (
+        text_table(typed.slice(0, 4)).set_column(1, "age", [age]).set_column(4, "colour", [["pink", None, "red", ""]])
+    )
+    watched = {watch.name: watch for watch in schema.watch(rows)}
+    assert watched["age"] == ColumnWatch("age", rows=4, gaps=2, unreadable=1, outside=1)
+    assert watched["colour"] == ColumnWatch("colour", rows=4, gaps=2, unseen=1)
