@@ -134,7 +134,7 @@ def test_certify_gap_reads_a_source_once_and_says_what_the_block_says(rare) -> N
 
 def test_sentences_speak_of_a_fit_on_all_rows_in_per_cent() -> None:
     said = str(excess_certificate(2.0, 0.002, (0.001, 0.004), 1.9, 100, confidence=0.95, passes=1))
-    assert "exceeds the loss of a fit on all rows by about 0.1 % (95%: 0.05 % to 0.2 %)" in said
+    assert "exceeds the loss of a fit on all rows by about 0.1 % (95 %: 0.05 % to 0.2 %)" in said
     assert "provably" not in said  # a bound of 95 % of the loss says nothing
     assert "provably by at most 5.3 %" in str(bound_certificate(2.0, 0.1, 100, passes=1))
     vacuous = str(bound_certificate(2.0, 2.0, 100, passes=1))

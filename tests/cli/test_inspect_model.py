@@ -45,7 +45,7 @@ def test_clusters_by_name(folder, tmp_path, capsys) -> None:
             and str(clusters[0]["typical_row"]) in text
             and f"{100 * clusters[0]['share']:.1f} %" in text
         )
-    for words in ("CoresetKMeans", "n_clusters=3", "4: c0, c1, c2, c3", "costs exactly", "tithe 0.", "none"):
+    for words in ("CoresetKMeans", "n_clusters=3", "4: c0, c1, c2, c3", "cost exactly", "tithe 0.", "none"):
         assert words in inspected
     assert "typical_values" not in str(model.summary())
 

@@ -58,7 +58,7 @@ def test_certificate_is_exact_and_says_so(kind, skewed: Block) -> None:
     assert again.kind == model.certificate_.kind == "exact"
     assert again.value == pytest.approx(model.inertia_)
     assert again.coreset_error == pytest.approx(model.certificate_.coreset_error)
-    assert "on all 60000 rows" in str(again)
+    assert "on all 60,000 rows" in str(again)
     other = model.certify(skewed.X[:100], sample_weight=np.full(100, 2.0))
     assert other.value == pytest.approx(2 * -model.score(skewed.X[:100]))
 

@@ -19,6 +19,15 @@ _NOT_KNOWN = (
     "coreset_size."
 )
 
+_NEW_ROWS = "It is about rows like these: others may be predicted better or worse."
+_NOT_SAID: dict[Quantity, str] = {
+    "excess_loss": "Neither is it said that the features hold what matters, nor how well new rows are predicted.",
+    "cost": "Whether other solutions would cost less is not said.",
+    "log_likelihood": "Whether another mixture would fit better is not said.",
+    "score": _NEW_ROWS,
+    "mse": _NEW_ROWS,
+}
+
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Certificate(Storable):
@@ -50,7 +59,7 @@ class Certificate(Storable):
     passes : int
         Times that each of them was read.
     sentence : str
-        The same in words.
+        The same in words. `in_short` says what it is compared with, and `at_length` what it does not say.
     compared_on : str
         The rows on which an excess is told, in words.
 
@@ -62,8 +71,8 @@ class Certificate(Storable):
     >>> certificate = CoresetKMeans(n_clusters=3, coreset_size=200, random_state=0).fit(X).certificate_
     >>> certificate.kind, certificate.quantity, certificate.n_rows
     ('exact', 'cost', 2000)
-    >>> print(certificate.sentence[:26])
-    The solution costs exactly
+    >>> print(certificate.sentence[:25])
+    The centres explain about
     """
 
     kind: Kind
@@ -80,36 +89,36 @@ class Certificate(Storable):
     compared_on: str = "all rows"
 
     def __str__(self) -> str:
-        return self.sentence
+        return f"{self.in_short} {self.at_length}"
 
     @property
     def in_short(self) -> str:
-        """One sentence for readers who do not know what a loss is.
+        """One sentence: of an excess what it is compared with, else all that was measured.
 
-        >>> bound_certificate(200.0, 0.02, 1000, passes=1).in_short
-        'The solution is at most 0.01 % worse than the best possible one for all rows: this is proved.'
+        >>> bound_certificate(200.0, 0.02, 1000, passes=1).in_short[:51]
+        'The solution is at most 0.01 % worse than the best '
         """
-        if self.quantity == "cost":
-            return self._cost_in_short()
         if self.quantity != "excess_loss":
-            named = {"log_likelihood": "log-likelihood", "mse": "mean squared error"}.get(self.quantity, "score")
-            return f"The {named} was measured on {self.n_rows:,} rows."
+            return self.sentence
+        best = f"the best fit of the same model to {self.compared_on}, on the same features"
         most = self._largest_excess()
         worse = above_the_best(most, 1.0)
         if not (math.isfinite(worse) and (self.kind == "exact" or most <= USEFUL_BOUND)):
-            return f"How much worse the solution is than the best possible one for {self.compared_on} is not known."
-        excess = percent(worse) if self.kind == "exact" else f"at most {percent(worse)}"
+            return f"How much worse the solution is than {best}, is not known."
         if worse < _TINY:
-            excess = f"less than {100.0 * _TINY:g} %"
-        return f"The solution is {excess} worse than the best possible one for {self.compared_on}{self._how_sure()}."
+            return f"There is no measurable difference to {best}{self._how_sure()}."
+        excess = percent(worse) if self.kind == "exact" else _at_most(worse)
+        return f"The solution is {excess} worse than {best}{self._how_sure()}."
 
-    def _cost_in_short(self) -> str:
-        """How well the rows kept stand for all rows: by the cost of this solution."""
-        off = self.coreset_error
-        if off is None or not math.isfinite(off):
-            return f"The cost was computed on all {self.n_rows:,} rows."
-        within = f"to within {percent(abs(off))}" if abs(off) >= _TINY else "exactly"
-        return f"The rows kept stand for all {self.n_rows:,}: what the solution costs on these, they tell {within}."
+    @property
+    def at_length(self) -> str:
+        """What follows `in_short`: the numbers, if they are not told yet, and what the certificate does not say.
+
+        >>> print(bound_certificate(200.0, 0.02, 1000, passes=1).at_length[:53])
+        The loss, penalty included, is 200 on all 1,000 rows.
+        """
+        numbers = f"{self.sentence} " if self.quantity == "excess_loss" else ""
+        return numbers + _NOT_SAID[self.quantity]
 
     def _largest_excess(self) -> float:
         """The largest excess, as a share of the loss, that the certificate leaves possible."""
@@ -120,21 +129,21 @@ class Certificate(Storable):
 
     def _how_sure(self) -> str:
         if self.kind == "estimate":
-            return "" if self.confidence is None else f", with {self.confidence:.0%} confidence"
+            return "" if self.confidence is None else f", with {100.0 * self.confidence:.0f} % confidence"
         return ": this is proved" if self.kind == "bound" else ""
 
     def __repr__(self) -> str:
-        return f"Certificate({self.kind} {self.quantity}={self.value:.6g}, n_rows={self.n_rows})\n{self.sentence}"
+        return f"Certificate({self.kind} {self.quantity}={grouped(self.value)}, n_rows={self.n_rows:,})\n{self}"
 
     def _repr_html_(self) -> str:
-        facts = {"what it says": self.sentence, "kind": self.kind, self.quantity.replace("_", " "): f"{self.value:.6g}"}
+        facts = {"what it says": str(self), "kind": self.kind, self.quantity.replace("_", " "): grouped(self.value)}
         if self.relative_excess is not None:
             facts["share of the loss"] = percent(self.relative_excess)
         if self.interval is not None and self.confidence is not None:
             low, high = self.interval
-            facts[f"{self.confidence:.0%} interval"] = f"{low:.6g} to {high:.6g}"
+            facts[f"{100.0 * self.confidence:.0f} % interval"] = f"{grouped(low)} to {grouped(high)}"
         if self.bound is not None:
-            facts["proved bound"] = f"{self.bound:.6g}"
+            facts["proved bound"] = grouped(self.bound)
         return html_facts("Certificate", {**facts, "rows": f"{self.n_rows:,}", "passes": str(self.passes)})
 
     def check_relations(self) -> None:
@@ -157,10 +166,15 @@ def excess_certificate(
     about, low, high, most = (above_the_best(value, loss) for value in (excess, *interval, bound))
     said = _NOT_KNOWN
     if math.isfinite(about):
-        between = f"{percent(low)} to {percent(high)}" if math.isfinite(high) else f"at least {percent(low)}"
-        proved = f", provably by at most {percent(most)}" if _share(bound, loss) <= USEFUL_BESIDE_ESTIMATE else ""
-        estimate = f"{percent(about)} ({confidence:.0%}: {between})"
-        said = f"It exceeds the loss of a fit on all rows by about {estimate}{proved}."
+        proved = f", provably by {_at_most(most)}" if _share(bound, loss) <= USEFUL_BESIDE_ESTIMATE else ""
+        sure = f"{100.0 * confidence:.0f} %"
+        if about < _TINY and high < _TINY:
+            said = f"It exceeds the loss of a fit on all rows by {percent(high)} ({sure} confidence){proved}."
+        else:
+            least = percent(low) if low >= _TINY else "0 %"
+            between = f"{least} to {percent(high)}" if math.isfinite(high) else f"at least {least}"
+            middle = percent(about) if about < _TINY else f"about {percent(about)}"
+            said = f"It exceeds the loss of a fit on all rows by {middle} ({sure}: {between}){proved}."
     certain: dict[str, Any] = {"confidence": confidence, "interval": interval}
     return _of_excess("estimate", loss, said, excess, bound=bound, n_rows=n_rows, passes=passes, **certain)
 
@@ -168,10 +182,12 @@ def excess_certificate(
 def exact_excess_certificate(loss: float, excess: float, bound: float, n_rows: int, *, passes: int) -> Certificate:
     """A certificate of how far the loss exceeds that of a fit on all rows, which is known exactly."""
     above = above_the_best(excess, loss)
-    if math.isfinite(above):
+    if above < _TINY:
+        said = "That of a fit on all rows is the same, up to rounding."
+    elif math.isfinite(above):
         said = f"It exceeds the loss of a fit on all rows by {percent(above)}: exactly, up to rounding."
     else:
-        said = f"The loss of a fit on all rows is {loss - excess:.8g}: exactly, up to rounding."
+        said = f"The loss of a fit on all rows is {grouped(loss - excess, 8)}: exactly, up to rounding."
     return _of_excess("exact", loss, said, excess, bound=bound, n_rows=n_rows, passes=passes)
 
 
@@ -184,15 +200,14 @@ def rounding_certificate(loss: float, n_rows: int, *, passes: int) -> Certificat
 def bound_certificate(loss: float, bound: float, n_rows: int, *, passes: int) -> Certificate:
     """A certificate of a proved bound on the excess of the loss over its minimum."""
     if _share(bound, loss) <= USEFUL_BOUND:
-        above = percent(above_the_best(bound, loss))
-        said = f"It exceeds the loss of a fit on all rows provably by at most {above}."
+        said = f"It exceeds the loss of a fit on all rows provably by {_at_most(above_the_best(bound, loss))}."
     else:
         said = _NOT_KNOWN
     return _of_excess("bound", loss, said, bound, bound=bound, n_rows=n_rows, passes=passes)
 
 
 def _of_excess(kind: Kind, loss: float, said: str, value: float, *, n_rows: int, **options: Any) -> Certificate:
-    sentence = f"The loss, penalty included, is {loss:.8g} on all {n_rows} rows. {said}"
+    sentence = f"The loss, penalty included, is {grouped(loss, 8)} on all {n_rows:,} rows. {said}"
     return Certificate(
         kind=kind,
         quantity="excess_loss",
@@ -219,10 +234,36 @@ def above_the_best(excess: float, loss: float) -> float:
 
 
 def percent(share: float) -> str:
-    """A share in per cent, with two digits, or as a whole number from 100 % on.
+    """A share in per cent, with two digits, or as a whole number from 100 % on. What nobody measures has no digits.
 
-    >>> percent(0.0123), percent(3.6e-7), percent(0.0), percent(1.5)
-    ('1.2 %', '3.6e-05 %', '0 %', '150 %')
+    >>> percent(0.0123), percent(3.6e-7), percent(0.0), percent(12345.0)
+    ('1.2 %', 'less than 0.0001 %', '0 %', '1,234,500 %')
     """
     value = 100.0 * share
-    return f"{value:.0f} %" if 99.5 <= abs(value) < 1e6 else f"{value:.2g} %"
+    if 0.0 < share < _TINY:
+        return f"less than {100.0 * _TINY:g} %"
+    return f"{value:,.0f} %" if 99.5 <= abs(value) < 1e15 else f"{value:.2g} %"
+
+
+def _at_most(share: float) -> str:
+    return percent(share) if 0.0 < share < _TINY else f"at most {percent(share)}"
+
+
+def grouped(value: float, digits: int = 6) -> str:
+    """A number with at least so many digits, those before the point in groups of three.
+
+    >>> grouped(1234567.8), grouped(298690.64, 8), grouped(0.00123456789)
+    ('1,234,568', '298,690.64', '0.00123457')
+    """
+    return f"{value:,.0f}" if 10.0**digits <= abs(value) < 1e15 else f"{value:,.{digits}g}"
+
+
+def share_of_all(share: float) -> str:
+    """A share in per cent: one digit after the point, more where it would be told as nothing or as all.
+
+    >>> share_of_all(0.1234), share_of_all(0.00002), share_of_all(0.99963), share_of_all(1.0), share_of_all(0.0)
+    ('12.3 %', '0.002 %', '99.96 %', '100.0 %', '0.0 %')
+    """
+    rest = min(share, 1.0 - share)
+    digits = 1 if rest >= 0.0005 or rest <= 1e-12 else min(9, -math.floor(math.log10(rest)) - 2)
+    return f"{100.0 * share:.{digits}f} %"

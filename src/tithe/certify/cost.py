@@ -7,7 +7,9 @@ from abc import abstractmethod
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, Self, TypeVar
 
-from tithe.certify.certificate import Certificate
+import numpy as np
+
+from tithe.certify.certificate import Certificate, grouped, share_of_all
 from tithe.core.contracts import Objective, ParamsT
 from tithe.core.data import Array, Block
 from tithe.core.params import POLISH, check_value
@@ -116,10 +118,20 @@ def weighted_total(block: Block, cost: Array) -> float:
     return float(cost.sum() if block.sample_weight is None else block.sample_weight @ cost)
 
 
-def certify_cost(objective: Objective[ParamsT], data: DataPass, params: ParamsT, coreset: Block) -> Certificate:
-    """The exact cost of a solution on all rows, and the error of its cost on the coreset."""
-    full = total_cost(objective, data, params)
-    return cost_certificate(full, coreset_cost(objective, coreset, params), data.n_rows, passes=1)
+def certify_cost(
+    objective: Objective[ParamsT], data: DataPass, params: ParamsT, coreset: Block, *, centre: ParamsT | None = None
+) -> Certificate:
+    """The exact cost of a solution on all rows, and the error of its cost on the coreset.
+
+    ``centre`` is the solution of a single cluster, whose cost is the spread of the rows.
+    """
+    compared = [params] if centre is None else [params, centre]
+    costs = data.total(
+        lambda leaf: np.array([weighted_total(leaf, objective.cost(leaf, solution)) for solution in compared])
+    )
+    estimate = coreset_cost(objective, coreset, params)
+    spread = None if centre is None else float(costs[1])
+    return cost_certificate(float(costs[0]), estimate, data.n_rows, passes=1, spread=spread)
 
 
 def total_cost(objective: Objective[ParamsT], data: DataPass, params: ParamsT) -> float:
@@ -148,11 +160,20 @@ def coreset_clause(coreset_value: float, value: float, *, said_by: str = "the co
         off = f", which is {100.0 * error:+.2f} % off" if abs(error) >= 5e-5 else ", which is right to four digits"
     else:
         off = ""
-    return f"; {said_by} {coreset_value:.6g}{off}"
+    return f"; {said_by} {grouped(coreset_value)}{off}"
 
 
-def cost_certificate(full: float, coreset_value: float, n_rows: int, *, passes: int) -> Certificate:
-    """A certificate from the cost of one solution on all rows and that on the coreset."""
+def cost_certificate(
+    full: float, coreset_value: float, n_rows: int, *, passes: int, spread: float | None = None
+) -> Certificate:
+    """A certificate from the cost of one solution on all rows and that on the coreset.
+
+    ``spread`` is what a single centre costs, about: the centres explain the share of it that they save.
+    """
+    subject = "The solution costs"
+    if spread is not None and spread > 0.0:
+        explained = share_of_all(min(1.0, max(0.0, 1.0 - full / spread)))
+        subject = f"The centres explain about {explained} of the spread of the rows: they cost"
     return Certificate(
         kind="exact",
         quantity="cost",
@@ -160,7 +181,7 @@ def cost_certificate(full: float, coreset_value: float, n_rows: int, *, passes: 
         coreset_error=relative_error(coreset_value, full),
         n_rows=n_rows,
         passes=passes,
-        sentence=f"The solution costs exactly {full:.6g} on all {n_rows} rows{coreset_clause(coreset_value, full)}.",
+        sentence=f"{subject} exactly {grouped(full)} on all {n_rows:,} rows{coreset_clause(coreset_value, full)}.",
     )
 
 
@@ -173,6 +194,6 @@ def likelihood_certificate(full: float, coreset_value: float, n_rows: int, *, pa
         coreset_error=coreset_value - full,
         n_rows=n_rows,
         passes=passes,
-        sentence=f"The mean log-likelihood of a row is exactly {full:.6g} on all {n_rows} rows; the coreset says "
-        f"{coreset_value:.6g}.",
+        sentence=f"The mean log-likelihood of a row is exactly {grouped(full)} on all {n_rows:,} rows; the coreset "
+        f"says {grouped(coreset_value)}.",
     )

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from tithe.certify.certificate import Certificate
+from tithe.certify.certificate import Certificate, grouped
 from tithe.certify.cost import coreset_clause, relative_error
 from tithe.core.contracts import Source
 from tithe.core.data import Array, Block, Coreset
@@ -42,7 +42,7 @@ def score_certificate(score: Callable[[Block], float], block: Block, coreset_sco
         n_rows=len(block),
         passes=2,
         sentence=(
-            f"Score {value:.4f} +- {half:.4f} (95 %) on {len(block)} rows that were not learned from; "
+            f"Score {value:.4f} +- {half:.4f} (95 %) on {len(block):,} rows that were not learned from; "
             f"{coreset_score:.4f} on the coreset itself, which it was fitted to."
         ),
     )
@@ -65,8 +65,8 @@ def mean_certificate(sums: Array, scale: float, n_rows: int, training_error: flo
         n_rows=n_rows,
         passes=1,
         sentence=(
-            f"The mean squared error is {mean:.6g} on these {n_rows} rows (95 % for rows of their kind: {low:.6g} to "
-            f"{high:.6g}){coreset_clause(training_error, mean, said_by='training ended with')}."
+            f"The mean squared error is {grouped(mean)} on these {n_rows:,} rows (95 % for rows of their kind: "
+            f"{grouped(low)} to {grouped(high)}){coreset_clause(training_error, mean, said_by='training ended with')}."
         ),
     )
 
@@ -80,7 +80,8 @@ def exact_mean_certificate(error: float, n_rows: int) -> Certificate:
         coreset_error=0.0,
         n_rows=n_rows,
         passes=1,
-        sentence=f"The mean squared error is exactly {error:.6g} on all {n_rows} rows, which were all learned from.",
+        sentence=f"The mean squared error is exactly {grouped(error)} on all {n_rows:,} rows, which were all learned "
+        "from.",
     )
 
 

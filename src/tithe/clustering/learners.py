@@ -178,7 +178,13 @@ class _CoresetClusterer(GroupLearner, ClassNamePrefixFeaturesOutMixin, Transform
         polished = self._polished(objective, coreset, data, centers)
         if data is not None:
             estimate = coreset_cost(objective, coreset, polished.params)
-            certificate = cost_certificate(polished.curve[-1], estimate, polished.n_rows, passes=polished.passes)
+            certificate = cost_certificate(
+                polished.curve[-1],
+                estimate,
+                polished.n_rows,
+                passes=polished.passes,
+                spread=objective.spread(coreset)[1],
+            )
         centers = np.ascontiguousarray(polished.params, dtype=coreset.X.dtype)
         labels, clusters = _clusters_in(objective, coreset, centers)
         self._report(coreset, labels if polished.labels is None else polished.labels, polished.curve)
@@ -253,7 +259,8 @@ class _CoresetClusterer(GroupLearner, ClassNamePrefixFeaturesOutMixin, Transform
     def certify(self, X: Any, y: Any = None, sample_weight: Any = None) -> Certificate:
         """The exact cost of the centres on ``X``, rows or a source, beside the estimate from the coreset. One pass."""
         data = DataPass(self.solve()._validate_rows(X, None, sample_weight, reset=False), self.engine)
-        return certify_cost(self._objective(), data, self.cluster_centers_, self.coreset_)
+        centre, _ = self._objective().spread(self.coreset_)
+        return certify_cost(self._objective(), data, self.cluster_centers_, self.coreset_, centre=centre)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -15,6 +15,7 @@ from tithe.core.contracts import NearestObjective, SensitivityObjective
 from tithe.core.data import ROWS_PER_COLUMN, Array, Block, Coreset, Moments, Rng, Scores, Survey
 from tithe.core.parallel import column_means, single_blas_thread
 from tithe.core.params import Constraint, Option, RealNumber, WholeNumber, check_params
+from tithe.core.seeding import rng_for
 from tithe.core.state_checks import Floats, Optional, expect
 from tithe.reduce.draws import MeanPilotObjective
 from tithe.reduce.kernels import sample_rows
@@ -269,6 +270,17 @@ class ClusteringObjective(SensitivityObjective, MeanPilotObjective, NearestObjec
         moved = self._step(params, evaluation.sums)
         square = np.einsum("ij,ij->i", moved - params, moved - params)
         return moved, float(evaluation.sums[:, 2] @ square) * (1.0 if self.power == 2 else 0.5)
+
+    def spread(self, coreset: Coreset) -> tuple[Array, float]:
+        """The best single centre (1, d) for all rows, and what it costs: by the coreset, unless totals tell."""
+        pilot, totals = coreset.pilot, coreset.totals
+        if self.power == 2 and pilot is not None and totals is not None and not coreset.is_whole:
+            count, cost, gap = totals[:, 0], totals[:, 1], totals[:, 2:]
+            centre = (count @ pilot + gap.sum(axis=0)) / count.sum()
+            apart = pilot - centre
+            return centre[None], float(cost.sum() + 2.0 * np.sum(apart * gap) + count @ np.square(apart).sum(axis=1))
+        centre = replace(self, n_clusters=1, n_init=1).solve(coreset, rng=rng_for(0, "single centre"))
+        return centre, weighted_total(coreset, self.cost(coreset, centre))
 
     # -- the search --------------------------------------------------------------------------
 

@@ -177,7 +177,8 @@ def unlabeled_text(model: SemiSupervisedODMClassifier, n_unlabeled: int) -> str:
 
 
 def _certified(model: SemiSupervisedODMClassifier | ODMClustering) -> list[tuple[str, str]]:
-    return [] if model.certificate_ is None else [("", model.certificate_.sentence)]
+    certificate = model.certificate_
+    return [] if certificate is None else [(certificate.in_short, certificate.at_length)]
 
 
 def _links_text(links: dict[str, Any]) -> str:

@@ -171,7 +171,7 @@ def run_demo(
         n_rare=N_RARE,
         methods=_summaries(fits, {CORESET: coreset_size, SAMPLE: coreset_size}, n_rows),
         in_short=certificate.in_short,
-        certificate=str(certificate),
+        certificate=certificate.at_length,
         seconds=time.perf_counter() - start,
     )
     return demo, _write(Path(folder), demo, payments, shown)

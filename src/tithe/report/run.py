@@ -277,7 +277,7 @@ def _sentences(
 ) -> list[tuple[str, str]]:
     sentences = []
     if certificate is not None:
-        sentences.append((certificate.in_short, certificate.sentence))
+        sentences.append((certificate.in_short, certificate.at_length))
     elif isinstance(model, CoresetEstimator):
         sentences.append(("No certificate.", "There is none for estimators of other libraries."))
     else:

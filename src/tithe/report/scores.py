@@ -9,12 +9,13 @@ import numpy as np
 from sklearn.base import is_classifier, is_clusterer, is_regressor
 from sklearn.metrics import accuracy_score, confusion_matrix, log_loss, r2_score, roc_auc_score
 
+from tithe.certify.certificate import share_of_all
 from tithe.clustering.learners import CoresetKMedians
 from tithe.clustering.mixture import CoresetGaussianMixture
 from tithe.core.data import Array, Block, weighted_quantiles
 from tithe.core.passes import DataPass
 from tithe.plot.axes import COLOURS, as_png, bare, legend_above, new_axes
-from tithe.report.tables import ResultTable, share_of_all
+from tithe.report.tables import ResultTable
 
 MAX_CONFUSED_CLASSES = 20  # a larger matrix cannot be read
 _N_BINS = 10  # of equal weight

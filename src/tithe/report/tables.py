@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
+from tithe.certify.certificate import share_of_all
 from tithe.core.progress import seconds_text
 from tithe.rows.schema import TableSchema
 
@@ -156,17 +157,6 @@ def _columns(columns: list[dict[str, str]]) -> ResultTable:
     if len(columns) > MAX_TABLE_COLUMNS:
         title = f"The first {MAX_TABLE_COLUMNS} of {len(columns):,} columns of the table"
     return ResultTable(title=title, columns=["column", "what it is", "what is done with it"], rows=rows, is_text=True)
-
-
-def share_of_all(share: float) -> str:
-    """A share in per cent: one digit after the point, more where it would be told as nothing or as all.
-
-    >>> share_of_all(0.1234), share_of_all(0.00002), share_of_all(0.99963), share_of_all(1.0), share_of_all(0.0)
-    ('12.3 %', '0.002 %', '99.96 %', '100.0 %', '0.0 %')
-    """
-    rest = min(share, 1.0 - share)
-    digits = 1 if rest >= 0.0005 or rest <= 1e-12 else min(9, -math.floor(math.log10(rest)) - 2)
-    return f"{100.0 * share:.{digits}f} %"
 
 
 def number(value: float | str) -> str:
