@@ -7,11 +7,11 @@ import pytest
 from scipy import sparse
 
 from tithe import Block, build_coreset, distortion, propose_size
+from tithe.certify import sizing
+from tithe.certify.sizing import extrapolate_size
 from tithe.core.data import effective_sample_size
 from tithe.objectives import KMeansObjective, LogisticObjective, MarginObjective
-from tithe.reduce import sizing
 from tithe.reduce.distortion import Distortion, random_queries, ratio_error
-from tithe.reduce.sizing import extrapolate_size
 
 KMEANS = KMeansObjective(n_clusters=4)
 
@@ -97,19 +97,19 @@ def test_pilot_rule() -> None:
 
 
 def test_a_larger_eps_never_proposes_more_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Limits come from five draws of each size and go up and down; here by a factor of up to 20."""
+    """Limits come from twenty draws of each size and go up and down; here by a factor of up to 20."""
     X = np.random.default_rng(0).normal(size=(4000, 2))
     monkeypatch.setattr(KMeansObjective, "hard_params", lambda *_, rng: [])  # no limit is measured here
     proposed: list[int] = []
     for trial in range(10):
 
-        def limit(self: object, size: int, trial: int = trial) -> float:
+        def limit(self: object, size: int, enough: float = 0.0, trial: int = trial) -> float:
             return float(np.exp(3.0 * np.random.default_rng([trial, size]).random()) / np.sqrt(size))
 
         monkeypatch.setattr(sizing._Trial, "limit", limit)
         sizes = []
         for eps in (0.02, 0.05, 0.1, 0.2, 0.4):
-            size, said = propose_size(X, objective=KMEANS, eps=eps, random_state=0)
+            size, said = propose_size(X, objective=KMEANS, eps=eps, promise="costs", random_state=0)
             assert said <= eps or size == len(X)
             sizes.append(size)
         assert sizes == sorted(sizes, reverse=True)
@@ -125,7 +125,7 @@ def test_the_limit_of_a_proposal_is_above_what_further_draws_have() -> None:
     X = rng.standard_t(3, size=(4000, 4))
     y = (X[:, 0] - X[:, 1] + rng.logistic(size=4000) > 0).astype(np.int32)
     objective = MarginObjective(classes=(0, 1))
-    size, limit = propose_size(X, y, objective=objective, eps=0.2, random_state=0)
+    size, limit = propose_size(X, y, objective=objective, eps=0.2, promise="costs", random_state=0)
     assert limit <= 0.2 and size < 4000
     block = Block(X=X, y=y)
     subset = objective.solve(block.take(np.arange(25)), rng=rng)

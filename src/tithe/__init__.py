@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from tithe import results as results
     from tithe import theory as theory
     from tithe.certify import Certificate as Certificate
+    from tithe.certify.sizing import propose_size as propose_size
     from tithe.clustering.choose_k import choose_k as choose_k
     from tithe.clustering.learners import CoresetKMeans as CoresetKMeans
     from tithe.clustering.learners import CoresetKMedians as CoresetKMedians
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
     from tithe.reduce.build import build_coreset as build_coreset
     from tithe.reduce.distortion import distortion as distortion
     from tithe.reduce.merge import merge_coresets as merge_coresets
-    from tithe.reduce.sizing import propose_size as propose_size
     from tithe.reduce.stream import CoresetStream as CoresetStream
     from tithe.report.compare import compare as compare
     from tithe.rows.files import open_dataset as open_dataset

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, Self, TypeVar
 
@@ -20,6 +21,7 @@ from tithe.certify.certificate import (
     rounding_certificate,
 )
 from tithe.certify.descent import Metric
+from tithe.core.contracts import Objective
 from tithe.core.data import Array, Block, Coreset, Evaluation, concat, effective_sample_size
 from tithe.core.linear_algebra import MAX_COORDINATES
 from tithe.core.parallel import over_parts, single_blas_thread
@@ -471,3 +473,29 @@ def certify_bound(objective: ConvexObjective, data: DataPass, params: Array) -> 
     """The proved bound alone, in one pass. No coreset is needed."""
     evaluation = evaluate_all(objective, data, params)
     return bound_certificate(evaluation.value, evaluation.bound, data.n_rows, passes=1)
+
+
+def values_of(objective: Objective, data: DataPass, solutions: Sequence[Any], usual: float) -> Array:
+    """What the objective has at each solution on all rows, penalty included, in one pass: (n_solutions,).
+
+    What is rounding is zero: beside the value without any coefficient or atom, or else beside a ``usual`` one.
+    """
+    convex = isinstance(objective, ConvexObjective)
+    null = objective.without_coefficients(solutions[0]) if convex else objective.null_params(data.rows.n_features)
+    compared = [*solutions, *([] if null is None else [null])]
+
+    def sums(leaf: Block) -> Array:
+        of_leaf = np.empty(len(compared), dtype=object)  # added entry by entry, as lists are not
+        for i, params in enumerate(compared):
+            if isinstance(objective, ConvexObjective):
+                of_leaf[i] = objective.sums(leaf, params)
+            else:
+                of_leaf[i] = float(objective.cost(leaf, params) @ leaf.weights())
+        return of_leaf
+
+    totals = data.total(sums)
+    if isinstance(objective, ConvexObjective):
+        for i, params in enumerate(compared):
+            totals[i] = objective.evaluation(totals[i], params).value
+    values = totals.astype(np.float64)
+    return objective.without_rounding(values[: len(solutions)], usual if null is None else float(values[-1]))

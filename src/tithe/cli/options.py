@@ -54,9 +54,9 @@ jobs_option = click.option(
 )
 promise_option = click.option(
     "--promise",
-    type=click.Choice(["costs", "fit"]),
-    default="costs",
-    help="What --eps is about: the cost of any solution, or of one fitted on the coreset, which takes far fewer rows.",
+    type=click.Choice(["fit", "costs"]),
+    default="fit",
+    help="What --eps is about: a fit on the coreset, or the cost of any solution, which takes far more rows.",
 )
 
 

@@ -101,7 +101,7 @@ def limit_text(limit: float, promise: str) -> str:
     if limit == 0.0:
         return "none, as these are all rows"
     if promise == "fit":
-        return f"a fit on it costs at most {limit:.2g} more in 95 % of draws"
+        return f"a fit on it costs at most {100.0 * limit:.2g} % more than one on all rows, in 95 % of draws"
     return f"at most {limit:.2g} in 95 % of draws, for queries like those tried"
 
 
@@ -196,8 +196,9 @@ def size(  # type: ignore[no-untyped-def]
 ):  # fmt: skip
     """Rows for a relative error EPS with probability 1 - DELTA.
 
-    Formulas of theorems are cautious by orders of magnitude. They are for clusterings, logistic regression, margins and
-    dictionaries, and for the costs of all solutions. With --data trial coresets are measured as well.
+    With --data trial coresets are measured: by default what a fit on them loses. Formulas of theorems are for the costs
+    of all solutions, and cautious by orders of magnitude. They are for clusterings, logistic regression, margins and
+    dictionaries.
 
     \b
     Example:
@@ -225,7 +226,7 @@ def size(  # type: ignore[no-untyped-def]
         if not source.replayable:
             raise click.UsageError("--data is sampled from all files; standard input can be read only once.")
         proposed, limit = propose_size(source, objective=goal, eps=eps, promise=promise, random_state=seed)
-        table.append([f"{proposed:,}", "pilot rule", f"error: {limit_text(limit, promise)}"])
+        table.append([f"{proposed:,}", "pilot rule", limit_text(limit, promise)])
         features = source.n_features
         if measured and total_sensitivity is None:
             total_sensitivity = sizes.measured_total_sensitivity(source, objective=goal, random_state=seed)
@@ -248,10 +249,10 @@ def size(  # type: ignore[no-untyped-def]
         f"{objective}, {about}eps = {eps}, delta = {delta}", columns, [[*row, ""][: len(columns)] for row in table]
     )
     if data is not None:
-        click.echo(f"Take {table[0][0]}, which is measured. Theorems hold for the worst rows there can be.")
+        click.echo(f"Take {table[0][0]}, which is measured. Theorems hold for all solutions and the worst rows.")
     for assumption in assumptions:
         click.echo(assumption)
-    if promise == "costs":
+    if promise == "costs" or data is None:
         click.echo(
             f"If no solution has a larger relative error than {eps:g}, the best one on the coreset costs at most "
             f"{(1.0 + eps) / (1.0 - eps):.4g} times the smallest cost."

@@ -16,7 +16,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from tithe.certify import polish_by_descent, polish_by_steps
 from tithe.certify.cost import SteppedObjective
-from tithe.certify.gap import ConvexObjective
+from tithe.certify.gap import ConvexObjective, values_of
 from tithe.certify.held_out import held_out_split
 from tithe.clustering.objective import ClusteringObjective
 from tithe.core.contracts import Construction, Objective, Source
@@ -523,22 +523,8 @@ class Runner:
         return np.array([ratio_error(small, full) for small, full in zip(costs, self._query_costs, strict=True)])
 
     def values(self, solutions: Sequence[Any]) -> Array:
-        """What the objective has at each solution on all rows learned from, in one pass: (n_solutions,).
-
-        What is rounding beside the value without any coefficient or atom, or of random centres, is zero.
-        """
-        objective, data = self.objective, self.rows.data()
-        if not isinstance(objective, ConvexObjective):
-            null = objective.null_params(self.rows.held_out.n_features)
-            compared = solutions if null is None else [*solutions, null]
-            values = total_costs(self.rows.training, objective, compared, self.rows.engine)
-            usual = np.max(self._query_costs) if null is None else values[-1]
-            return objective.without_rounding(values[: len(solutions)], float(usual))
-        solutions = [*solutions, objective.without_coefficients(solutions[0])]
-        sums = data.total(lambda leaf: _as_objects([objective.sums(leaf, params) for params in solutions]))
-        pairs = zip(sums, solutions, strict=True)
-        values = np.array([objective.evaluation(total, params).value for total, params in pairs])
-        return objective.without_rounding(values[:-1], values[-1])
+        """What the objective has at each solution on all rows learned from, in one pass: (n_solutions,)."""
+        return values_of(self.objective, self.rows.data(), solutions, float(np.max(self._query_costs)))
 
 
 def _reduced_and_fitted(
@@ -600,13 +586,6 @@ def _polished(
             objective, data, coreset, params, polish=polish, tol=_POLISH_TOL, calibrate=calibrate, rng=rng
         )
     return descended.params
-
-
-def _as_objects(sums: Sequence[Any]) -> Array:
-    """Sums in an array that is added entry by entry, as lists are not."""
-    objects = np.empty(len(sums), dtype=object)
-    objects[:] = sums
-    return objects
 
 
 # -- quality on rows held out ------------------------------------------------------------------
