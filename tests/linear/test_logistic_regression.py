@@ -87,7 +87,7 @@ def test_certify_on_other_rows_says_how_far_they_are_from_their_own_best() -> No
     results, best = loss(model, X[15_000:], y[15_000:])
     assert certificate.value == pytest.approx(results - best, rel=0.3)
     assert certificate.bound is not None and certificate.bound >= results - best
-    assert certificate.n_rows == 5000 and certificate.passes == 1 and "5000 rows" in str(certificate)
+    assert certificate.n_rows == 5000 and certificate.passes == 1 and "5,000 rows" in certificate.sentence
     again = model.certify(X[:15_000], y[:15_000])
     assert again.value == pytest.approx(model.certificate_.value, rel=0.2)
 
