@@ -83,7 +83,16 @@ def test_more_clusters_than_are_allowed_is_warned_of() -> None:
 
 def test_the_result_prints_in_one_line(blobs: np.ndarray) -> None:
     result = choose_k(blobs, coreset_size=1000, random_state=0)
-    assert repr(result) == "KCurve(k=11, rule='separation', met=True, tried={11, 16, 32, 64, 128})"
+    assert repr(result) == "KCurve(k=11, rule='separation', met=True, votes={11: 8}, tried={11, 16, 32, 64, 128})"
+
+
+def test_rows_without_clusters_have_no_clear_number() -> None:
+    """Long tails look like clusters, and which ones depends on the rows drawn."""
+    X = np.random.default_rng(0).exponential(size=(8000, 4))
+    with pytest.warns(UserWarning, match="There is no clear number of clusters: . of 8 coresets have"):
+        result = choose_k(X, coreset_size=1000, random_state=0)
+    assert not result.met and sum(result.votes.values()) == 8 and next(iter(result.votes)) == result.k
+    assert result.coreset.total_weight == pytest.approx(8000)
 
 
 @pytest.mark.parametrize("objective", ["kmeans", "kmedian"])

@@ -309,3 +309,17 @@ def test_columns_of_any_scale(rng: np.random.Generator) -> None:
 def test_the_contract_sees_small_rows() -> None:
     block = small_problem()
     assert TWO.row_margins(block, np.zeros((1, 4))).shape == (len(block),)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_classes_weigh_what_they_weigh_whatever_is_drawn(seed: int) -> None:
+    """Positives far from the others: those on the wrong side are drawn often, and the rest of them hardly ever."""
+    rng = np.random.default_rng(seed)
+    y = (rng.random(20_000) < 0.01).astype(np.int32)
+    X = rng.normal(size=(20_000, 5)) + 4.0 * y[:, None] * (np.arange(5) < 3)
+    plain, exact = (
+        build_coreset(X, y, objective="margin", coreset_size=200, calibrate=calibrate, random_state=seed)
+        for calibrate in (False, True)
+    )
+    assert abs(plain.weights()[plain.y == 1].sum() / y.sum() - 1.0) > 0.01
+    np.testing.assert_allclose(np.bincount(exact.y, exact.weights()), np.bincount(y), rtol=1e-12)

@@ -13,8 +13,9 @@ from tithe.core.files import replacing
 
 _MEANINGS = {  # of the answer of a rule
     "separation": (
-        "This is the number of clusters with gaps between them; 1 means that there are no gaps. Other rules: "
-        "--rule relative, --budget COST and --penalty COST."
+        "This is the number of clusters with gaps between them; 1 means that there are no gaps. If fewer than seven of "
+        "the eight coresets agree, there is no clear number. Other rules: --rule relative, --budget COST and "
+        "--penalty COST."
     ),
     "relative": "Twice as many clusters would save less than the share --eta of the cost.",
     "budget": "This is the smallest number of clusters that costs no more than --budget.",
@@ -40,7 +41,7 @@ _MEANINGS = {  # of the answer of a rule
 @source_options
 @seed_option
 def choose_k(where, rule, eta, budget, penalty, max_clusters, objective, size, output, how, seed):  # type: ignore[no-untyped-def]
-    """Choose a number of clusters for the rows, on one coreset, and show the cost of each number that was tried.
+    """Choose a number of clusters for the rows, on coresets, and show the cost of each number that was tried.
 
     The cost never rises with the number of clusters. It is that on the coreset: tithe fit certifies a solution. Rows
     are read once.
@@ -74,8 +75,10 @@ def choose_k(where, rule, eta, budget, penalty, max_clusters, objective, size, o
         random_state=seed,
     )
     first = next(iter(result.curve.values()))
+    counts = ", ".join(f"{k} ({n} times)" if n > 1 else f"{k}" for k, n in result.votes.items())
+    votes = f"; found on {sum(result.votes.values())} coresets: {counts}" if rule == "separation" else ""
     print_table(
-        f"{objective}: k = {result.k} by the rule {rule!r}{'' if result.met else ', which is not met'}",
+        f"{objective}: k = {result.k} by the rule {rule!r}{'' if result.met else ', which is not met'}{votes}",
         ["clusters", "cost on the coreset", "over the first"],
         [
             [f"{k}{' (chosen)' if k == result.k else ''}", f"{cost:.6g}", f"{cost / first:.3g}" if first > 0.0 else "1"]
@@ -85,5 +88,6 @@ def choose_k(where, rule, eta, budget, penalty, max_clusters, objective, size, o
     click.echo(_MEANINGS[rule])
     if output is not None:
         answer = {"k": result.k, "rule": rule, "met": result.met, "objective": objective, "curve": result.curve}
+        answer["votes"] = result.votes
         with replacing(output) as temporary:
             temporary.write_text(json.dumps(answer, indent=2) + "\n")

@@ -1,13 +1,15 @@
 """`choose_k`: the number of clusters, by one of four rules.
 
-For the rule "separation", small pieces of the rows are joined until those that are left are separated.
+For the rule "separation", small pieces of the rows are joined until those that are left are separated, on several
+coresets, which have to agree.
 """
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -18,6 +20,7 @@ from tithe.clustering.objective import ClusteringObjective, KMeansObjective, KMe
 from tithe.core.contracts import Source
 from tithe.core.data import Array, Block, Coreset, effective_sample_size
 from tithe.core.errors import warn_caller
+from tithe.core.parallel import single_blas_thread
 from tithe.core.params import OneOf, RealNumber, WholeNumber, check_value, resolve_size
 from tithe.core.passes import DataPass
 from tithe.core.seeding import as_seed, rng_for
@@ -26,7 +29,8 @@ from tithe.reduce.build import reduce_rows
 from tithe.reduce.plan import Plan
 from tithe.rows.arrays import as_block
 
-_AUTO_ROWS = 5000  # of the coreset, whatever max_clusters is
+_AUTO_ROWS = 5000  # of a coreset, whatever max_clusters is
+_N_TRIALS, _MIN_AGREEING = 8, 7  # coresets that the rule "separation" is tried on, and that have to agree
 RULES = ("separation", "relative", "budget", "penalty")
 _MIN_PIECES, _MAX_PIECES = 16, 128  # the maximum is larger if max_clusters needs it
 _MIN_ROWS_PER_PIECE = 4  # effective rows: the variance of fewer is too uncertain
@@ -44,7 +48,9 @@ class KCurve:
 
     ``k`` is the choice of the rule on this data, not "the true k". ``curve`` maps each k that was tried to its cost
     Phi(k) on the coreset, which never rises in k, and ``centers`` to its solution. ``met`` says whether the ``rule``
-    was satisfied within ``max_clusters``; `choose_k` warns if not.
+    was satisfied within ``max_clusters``; `choose_k` warns if not. ``votes`` maps each answer to the number of
+    coresets that gave it, the most frequent one first. For the rule "separation" there are eight. If fewer than seven
+    agree there is no clear number: ``met`` is False, and ``k`` is the answer of most of them.
 
     >>> import numpy as np
     >>> from tithe import choose_k
@@ -60,10 +66,11 @@ class KCurve:
     rule: str
     met: bool
     coreset: Coreset
+    votes: dict[int, int] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         tried = ", ".join(map(str, self.curve))
-        return f"KCurve(k={self.k}, rule={self.rule!r}, met={self.met}, tried={{{tried}}})"
+        return f"KCurve(k={self.k}, rule={self.rule!r}, met={self.met}, votes={self.votes}, tried={{{tried}}})"
 
 
 class _Costs:
@@ -112,6 +119,7 @@ class _Costs:
             self.centers[k] = np.concatenate([centers, np.repeat(centers[-1:], k - len(centers), axis=0)])
 
 
+@single_blas_thread()
 def choose_k(
     X: Any,
     *,
@@ -126,7 +134,7 @@ def choose_k(
     construction: Any = "auto",
     random_state: Any = None,
 ) -> KCurve:
-    """Choose a number of clusters on one coreset, by doubling and then by bisection.
+    """Choose a number of clusters on coresets of one draw, by doubling and then by bisection.
 
     Parameters
     ----------
@@ -138,7 +146,8 @@ def choose_k(
         pieces, or up to twice ``max_clusters``, and pieces are joined unless they are about four standard deviations
         apart along the line between their means (see `tithe.clustering.choose_k`). The answer is the number of
         clusters that is the same for twice as many pieces. It can be 1. Clusters that touch count as one, and clusters
-        that are much longer than the gaps between them may too.
+        that are much longer than the gaps between them may too. Seven of eight coresets have to give the same answer,
+        or there is no clear number.
         ``"budget"``: the smallest k with Phi(k) <= ``budget``. ``"relative"``: the smallest power of two after which
         doubling k saves less than a share ``eta`` of the cost, which is rare for rows without clusters.
         ``"penalty"``: the k tried with the smallest Phi(k) + ``penalty`` * k.
@@ -150,7 +159,8 @@ def choose_k(
         The largest answer. A coreset for this many serves all smaller k.
     objective : {"kmeans", "kmedian"}
     coreset_size : int, float or "auto"
-        Rows of the coreset, or a fraction of the rows. ``"auto"``: 5,000.
+        Rows of a coreset, or a fraction of the rows. ``"auto"``: 5,000. The eight of the rule ``"separation"`` are
+        drawn as one, and are its parts.
     construction
         See `build_coreset`.
 
@@ -167,7 +177,7 @@ def choose_k(
     >>> rng = np.random.default_rng(0)
     >>> X = np.concatenate([rng.normal(c, 0.01, size=(2000, 2)) for c in range(6)])
     >>> choose_k(X, random_state=0)
-    KCurve(k=6, rule='separation', met=True, tried={6, 16, 32, 64, 128})
+    KCurve(k=6, rule='separation', met=True, votes={6: 8}, tried={6, 16, 32, 64, 128})
     >>> choose_k(X, rule="budget", budget=20.0, max_clusters=16, random_state=0).k
     6
     """
@@ -181,18 +191,57 @@ def choose_k(
     goal = types[objective](n_clusters=min(max_clusters, data.n_expected or max_clusters))
     seed = as_seed(random_state)
     size = resolve_size(_AUTO_ROWS if coreset_size == "auto" else coreset_size, data.n_expected)
+    n_trials = _N_TRIALS if rule == "separation" else 1
     reduce_seed = int(rng_for(seed, "reduce").integers(2**62))
-    coreset = reduce_rows(data, Plan.of(goal, construction, size, calibrate=True, seed=reduce_seed))
-    # more clusters than rows in the coreset cost nothing there, which says nothing of all rows
-    goal = replace(goal, n_clusters=min(goal.n_clusters, len(coreset)))
-    phi = _Costs(goal, coreset, seed)
-    k, met = decide(phi, goal.n_clusters)
+    drawn = reduce_rows(data, Plan.of(goal, construction, n_trials * size, calibrate=True, seed=reduce_seed))
+    costs, answers = [], []
+    for number, coreset in enumerate(_parts(drawn, size, n_trials, seed)):
+        # more clusters than rows in the coreset cost nothing there, which says nothing of all rows
+        few = replace(goal, n_clusters=min(goal.n_clusters, len(coreset)))
+        if number > 0:  # it only votes
+            few = replace(few, n_init=1)
+        costs.append(_Costs(few, coreset, int(rng_for(seed, "start", number).integers(2**62)) if number else seed))
+        answers.append(decide(costs[-1], few.n_clusters))
+    votes = Counter(k for k, _ in answers)
+    k = max(votes, key=lambda k: (votes[k], -k))
+    first = next(number for number, (other, _) in enumerate(answers) if other == k)
+    met = all(met for other, met in answers if other == k)
+    phi, clear = costs[first], votes[k] >= min(n_trials, _MIN_AGREEING)
     if not met:
+        limit = phi.objective.n_clusters
         warn_caller(
-            f"No number of clusters up to {goal.n_clusters} satisfies rule={rule!r}; the answer is {k}. "
-            f"Raise {'max_clusters' if goal.n_clusters == max_clusters else 'coreset_size'}, or take another rule.",
+            f"No number of clusters up to {limit} satisfies rule={rule!r}; the answer is {k}. "
+            f"Raise {'max_clusters' if limit == max_clusters else 'coreset_size'}, or take another rule.",
         )
-    return KCurve(k=k, curve=dict(sorted(phi.curve.items())), centers=phi.centers, rule=rule, met=met, coreset=coreset)
+    elif not clear:
+        found = ", ".join(f"{n} of {n_trials} coresets have {other}" for other, n in votes.most_common())
+        warn_caller(f"There is no clear number of clusters: {found}. Take another rule, or a k that serves your purpose.")
+    return KCurve(
+        k=k,
+        curve=dict(sorted(phi.curve.items())),
+        centers=phi.centers,
+        rule=rule,
+        met=met and clear,
+        coreset=phi.coreset,
+        votes=dict(votes.most_common()),
+    )
+
+
+def _parts(drawn: Coreset, size: int, n_parts: int, seed: int) -> list[Coreset]:
+    """Coresets of about ``size`` of the rows that were drawn: parts of them where there are enough for all."""
+    n = len(drawn)
+    if n_parts == 1 or n <= size:
+        return [drawn] * n_parts
+    order = rng_for(seed, "parts").permutation(n)
+    take = min(n, max(size, -(-n // n_parts)))
+    parts = []
+    for number in range(n_parts):
+        rows = np.sort(np.take(order, np.arange(take) + number * n // n_parts, mode="wrap"))
+        weight = drawn.weights()[rows]
+        part = drawn.take(rows, weight * (drawn.total_weight / weight.sum()))
+        values = {"X": part.X, "y": part.y, "sample_weight": part.sample_weight, "indices": part.row_ids()}
+        parts.append(replace(drawn, **values, mean=None, is_whole=False))
+    return parts
 
 
 def _decision(

@@ -83,6 +83,9 @@ class Moments:
     n_basic : int
         Columns that matter most and come first (at least the count). The others are used
         only in groups whose basic columns the drawn rows can be trusted on.
+    n_classes : int
+        If more than 1, columns 1 .. n_classes - 1 say of which class a row is, all zero for the first. The weight of
+        each class that was drawn from is exact then. For one group only.
     support, standard_errors : float
         A column is used only if its effective support is at least this number of drawn rows, and its total is within
         this number of standard errors of the estimate from the drawn rows. Good values depend on the loss and were
@@ -99,6 +102,7 @@ class Moments:
     values: Array
     groups: Array | None = None
     n_basic: int = 1
+    n_classes: int = 0
     support: float = 10.0
     standard_errors: float = 3.0
 

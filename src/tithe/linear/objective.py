@@ -232,8 +232,9 @@ class LinearModelObjective(ConvexObjective[SumsT], Generic[SumsT]):
             linear = residual[:, : self.n_scores - self.n_scales]
             parts += [residual, *(r[:, None] * rows for r in linear.T)]
         # measured: these guards let calibration use rare columns, and nothing was made worse by it
+        basic = self.n_basic_moments
         return Moments(
-            values=np.concatenate(parts, axis=1), n_basic=self.n_basic_moments, support=3.0, standard_errors=4.0
+            values=np.concatenate(parts, axis=1), n_basic=basic, n_classes=basic, support=3.0, standard_errors=4.0
         )
 
     def centred_moments(self, block: Block, moments: Moments, totals: Array) -> tuple[Moments, Array]:

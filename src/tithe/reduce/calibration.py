@@ -23,6 +23,9 @@ group from being steered by what its rows cannot know:
 Columns beyond the basic ones are used only where every basic column passes these guards: a
 group whose cost is carried by a few rows has directions that are carried by fewer still.
 
+The weight of each class is exact whatever was drawn, where the moments say which columns are classes: weights are
+scaled to it before and after, and nothing is taken off these columns by the ridge.
+
 A group without a drawn row has no weight to change. If there is one, all rows are at last calibrated
 together, to the sums of the basic totals over all groups: the total weight is exact, and at a pilot the
 cost is. The totals of single groups are then off by what was missed.
@@ -80,16 +83,16 @@ def calibrate(
     ``guard=False`` uses every total: for tests, and for totals known to be feasible.
     """
     values = moments.values
-    new = weight.astype(np.float64, copy=True)
+    new = _with_classes(weight.astype(np.float64, copy=True), moments, totals)
     groups: list[tuple[Array | slice, _Solved]] = []
     missed = False  # whether a group that carries weight has no drawn row
     for rows, total in zip(_rows_of_groups(moments.groups, len(totals)), totals[:, : values.shape[1]], strict=True):
         if not total[0] > 0:
             continue
-        if len(weight[rows]) == 0:
+        if len(new[rows]) == 0:
             missed = True
             continue
-        groups.append((rows, _solve_group(weight[rows], values[rows], total, moments, ridge, clip, guard)))
+        groups.append((rows, _solve_group(new[rows], values[rows], total, moments, ridge, clip, guard)))
         new[rows] = groups[-1][1].weight
     solved = [group for _, group in groups]
     if missed and groups:
@@ -97,6 +100,7 @@ def calibrate(
         overall = _solve_group(new, values[:, : moments.n_basic], whole, moments, ridge, clip, guard)
         new = overall.weight
         solved = [overall, *(replace(group, after=group.error_of(new[rows])) for rows, group in groups)]
+    new = _with_classes(new, moments, totals)
     ratio = new / weight
     return new, CalibrationReport(
         before=max((part.before for part in solved), default=0.0),
@@ -107,6 +111,18 @@ def calibrate(
         n_beyond=sum(group.n_beyond for _, group in groups),
         n_known=int(totals.size),
     )
+
+
+def _with_classes(weight: Array, moments: Moments, totals: Array) -> Array:
+    """Weights scaled so that those of each class that was drawn from add up to its exact total."""
+    if moments.n_classes < 2:
+        return weight
+    code = (moments.values[:, 1 : moments.n_classes] @ np.arange(1, moments.n_classes)).astype(np.int64)
+    wanted = totals[0, : moments.n_classes].copy()
+    wanted[0] -= wanted[1:].sum()
+    mass = np.bincount(code, weights=weight, minlength=moments.n_classes)
+    scale: Array = np.divide(wanted, mass, out=np.ones_like(mass), where=(mass > 0.0) & (wanted > 0.0))
+    return weight * scale[code]
 
 
 def _rows_of_groups(groups: Array | None, n_groups: int) -> list[Array | slice]:
@@ -172,7 +188,9 @@ def _solve_group(
     np.divide(a, scale, out=basis[:, 1:])
     goal = np.concatenate([[total[0]], target / scale])
     low, high = 1.0 / clip / factor, clip / factor  # bounds on the whole change, including that by the count
-    g = _newton(w, basis, goal, ridge, low, high)
+    n_exact = 1 + int(usable[: moments.n_classes - 1].sum()) if moments.n_classes > 1 else 0
+    penalty = ridge * mass * (np.arange(basis.shape[1]) >= n_exact)
+    g = _newton(w, basis, goal, penalty, low, high)
     error = np.abs((w * g) @ basis - goal) / mass
     return _Solved(
         weight=w * g,
@@ -220,14 +238,13 @@ def _solved(curvature: Array, gradient: Array) -> Array:
     return np.linalg.lstsq(curvature, gradient, rcond=1e-12)[0]
 
 
-def _newton(w: Array, basis: Array, goal: Array, ridge: float, low: float, high: float) -> Array:
+def _newton(w: Array, basis: Array, goal: Array, penalty: Array, low: float, high: float) -> Array:
     """The factors clip(1 + basis @ lam, low, high) at the minimiser lam of the dual function."""
-    penalty = ridge * w.sum()
 
     def dual(lam: Array) -> float:
         h = 1.0 + basis @ lam
         c = np.clip(h, low, high)
-        return float(w @ (c * h - 0.5 * c * c) + 0.5 * penalty * lam @ lam - goal @ lam)
+        return float(w @ (c * h - 0.5 * c * c) + 0.5 * penalty @ (lam * lam) - goal @ lam)
 
     lam = np.zeros(basis.shape[1])
     value = dual(lam)
@@ -238,7 +255,7 @@ def _newton(w: Array, basis: Array, goal: Array, ridge: float, low: float, high:
             break
         free = (h > low) & (h < high)
         scaled = basis * np.sqrt(np.where(free, w, 0.0))[:, None]  # BLAS takes half the time for a product with itself
-        curvature = scaled.T @ scaled + penalty * np.eye(len(lam))
+        curvature = scaled.T @ scaled + np.diag(penalty)
         step = _solved(curvature, gradient)
         length, slope = 1.0, gradient @ step
         while length > 1e-6 and (next_value := dual(lam - length * step)) > value - 1e-4 * length * slope:
@@ -273,6 +290,4 @@ def _residual_moments(block: Block, objective: SampledObjective, pilot: Array, r
     residual = residuals_of(block)
     z = moments.values[:, 2 : 2 + block.n_features]
     products = [r[:, None] * z for r in residual.T]
-    return Moments(
-        values=np.column_stack([moments.values, residual, *products]), groups=moments.groups, n_basic=moments.n_basic
-    )
+    return replace(moments, values=np.column_stack([moments.values, residual, *products]))
