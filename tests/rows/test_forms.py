@@ -65,6 +65,7 @@ def test_signs_of_amounts():
         ([f"{i} km" for i in range(12)] * 3, "looks like amounts with a unit"),
         (["[1.0, 2.5]", "[0.1, 7]", "[3, 4e-5]"] * 9, "looks like vectors written as text"),
         (["1.5", "2", "3", "none of it"] * 9, "75% of the texts are numbers, others are such as 'none of it'"),
+        (["007", "012", "123"] * 9, "leading zeros"),
         (["20130131", "20130201", "20130915"] * 9, "look like dates, but are taken as numbers"),
     ],
 )

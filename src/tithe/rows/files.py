@@ -185,7 +185,7 @@ def open_dataset(
         files, format = find_files(where, format)
         source = _source_of_files(files, format, choice, n_features, layout, limits)
     if schema is None and source.schema is not None:
-        announce(source.schema.losses(), strict=strict)
+        announce(source.schema.losses(), notes=source.schema.notes(), strict=strict)
     return source
 
 

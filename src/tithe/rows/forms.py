@@ -214,15 +214,16 @@ def _days(parts: dict[str, Any]) -> Array:
 def number_form(texts: Any, times: Array, plain: Array) -> Form:
     """The form in which most values are numbers; a text occurs ``times``, and is the number ``plain`` in Python."""
     forms = [Form("numbers", "", plain, _share(plain, times))]
-    if forms[0].share == 1.0:
-        return forms[0]
-    for name in ("point", "comma"):
-        parsed = parsed_amounts(texts, name)
-        forms.append(Form("numbers", name, parsed, _share(parsed, times)))
+    if forms[0].share < 1.0:
+        for name in ("point", "comma"):
+            parsed = parsed_amounts(texts, name)
+            forms.append(Form("numbers", name, parsed, _share(parsed, times)))
     best = max(forms, key=lambda form: form.share)
     doubts = []
     if best.name == "point" and forms[2].share == best.share and (forms[2].parsed != best.parsed).any():
         doubts.append("its commas are taken to group thousands, but may begin decimals")
+    if pc.any(pc.match_substring_regex(texts, r"^[+-]?0\d")).as_py():
+        doubts.append("leading zeros, as codes have them, are left out")
     marks = (
         set(filter(None, pc.extract_regex(texts, rf"(?P<mark>{_MARKS})").field(0).to_pylist())) if best.name else set()
     )

@@ -30,6 +30,7 @@ from tithe.rows.encodings import (
     hashed_words,
 )
 from tithe.rows.forms import Form, date_order, looks_like, number_form, parsed_spans
+from tithe.rows.leaks import leak
 from tithe.rows.options import TableOptions
 from tithe.rows.schema import MOST_RARE, Column, TableSchema
 from tithe.rows.values import (
@@ -143,7 +144,18 @@ def learn_schema(
         n_rows=table.num_rows,
     )
     schema.check_relations()
-    return schema
+    return schema if target is None else with_leaks(schema, table, table.column(target))
+
+
+def with_leaks(schema: TableSchema, table: pa.Table, target: Any) -> TableSchema:
+    """The schema with a note at each column of the table that alone predicts the target nearly without error."""
+    target, columns = one_array(target), []
+    for column in schema.columns:
+        found = ""
+        if column.encoding is not None:
+            found = leak(one_array(table.column(column.name)), column.encoding, target, schema.na)
+        columns.append(replace(column, note=f"{found}: a probable leak" if found else ""))
+    return replace(schema, columns=tuple(columns))
 
 
 def spread_rows(n_rows: int) -> list[tuple[int, int]]:
@@ -402,7 +414,8 @@ class _Learner:
             return self.counted(column.name, counts)
         if column.encoding is None or not counts:
             return column
-        return replace(self._categorical(column.name, counts, column.n_gaps), doubt=column.doubt)
+        learned = self._categorical(column.name, counts, column.n_gaps)
+        return replace(learned, doubt=column.doubt, note=column.note)
 
     def counted(self, name: str, counts: dict[str, int]) -> Column:
         """A column of which the counts of its values are known, one of them by far the most frequent."""

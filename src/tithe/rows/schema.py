@@ -119,6 +119,8 @@ class Column(Storable):
         What is lost of the column, or taken in another way than it is written; empty if nothing is.
     doubt : str
         What is uncertain about how it is read; empty if nothing is.
+    note : str
+        What users should know of it, although nothing is lost: that it alone predicts the target.
     """
 
     name: str
@@ -133,6 +135,7 @@ class Column(Storable):
     rare: Annotated[tuple[int, ...], Each(Integer(most=2**32 - 1))] = ()
     loss: str = ""
     doubt: str = ""
+    note: str = ""
 
     @property
     def width(self) -> int:
@@ -151,6 +154,7 @@ class Column(Storable):
         """What becomes of the column, of which ``n_rows`` rows were looked at."""
         if self.encoding is None:
             return ColumnUse(self.name, "left out", 0, self.what, self.loss or self.doubt or None)
+        note = self.note or None
         losses = [text for text in (self.doubt, self.loss) if text]
         if self.n_odd:
             losses.append(
@@ -158,7 +162,7 @@ class Column(Storable):
             )
         gaps = f", {self.n_gaps:,} gaps" if self.n_gaps else ""
         loss = "; ".join(losses) or None
-        return ColumnUse(self.name, self.encoding.use, self.width, self.encoding.describe() + gaps, loss)
+        return ColumnUse(self.name, self.encoding.use, self.width, self.encoding.describe() + gaps, loss, note)
 
     def watch(self, values: Any, na: Sequence[str]) -> ColumnWatch:
         """What the values are that those which the column was learned from were not."""
@@ -247,6 +251,10 @@ class TableSchema(Storable):
         """What is lost of the columns, or taken in another way than it is written: a sentence for each such column."""
         return tuple(f"{use.name!r}: {use.loss}." for use in self.uses() if use.loss is not None)
 
+    def notes(self) -> tuple[str, ...]:
+        """What users should know although nothing is lost, such as a column that alone predicts the target."""
+        return tuple(f"{use.name!r}: {use.note}." for use in self.uses() if use.note is not None)
+
     def watch(self, table: Any) -> tuple[ColumnWatch, ...]:
         """For each column that is used, what the rows of an Arrow table have in it that the training rows had not.
 
@@ -262,6 +270,7 @@ class TableSchema(Storable):
 
     def __repr__(self) -> str:
         lines = [uses_as_text(self.uses()), *(f"Lost: {loss}" for loss in self.losses())]
+        lines += [f"Note: {note}" for note in self.notes()]
         special = [("target", self.target), ("weight", self.weight), ("row id", self.row_id)]
         lines += [f"{what.capitalize()}: {name}" for what, name in special if name is not None]
         return f"TableSchema: {len(self.used)} columns, {self.n_features:,} features\n" + "\n".join(lines)
