@@ -82,7 +82,7 @@ def test_a_comma_in_text_is_no_delimiter(tmp_path) -> None:
     assert all_rows(source).X.ravel().tolist() == [1, 2, 3]
     (tmp_path / "t.csv").write_text("t v\n1 2\n3 4\n")
     assert open_dataset(tmp_path / "t.csv", delimiter=" ").feature_names == ["t", "v"]
-    assert open_dataset(tmp_path / "t.csv", delimiter="tab", categories="hash").n_features == 32
+    assert open_dataset(tmp_path / "t.csv", delimiter="tab", categories="hash", n_hashes=32).n_features == 32
 
 
 def test_decimal_commas_and_days_before_months(tmp_path) -> None:

@@ -12,6 +12,7 @@ import tithe
 from tithe.rows.learn import learn_schema
 from tithe.rows.schema import ColumnUse, ColumnWatch
 
+RNG = np.random.default_rng(0)
 FRAME = pd.DataFrame({"size": np.tile([1.0, 2.0, 4.0], 10), "code": [f"a{i}" for i in range(30)]})
 
 
@@ -52,3 +53,32 @@ def test_watch_counts_what_training_rows_had_not() -> None:
     watched = {watch.name: watch for watch in schema.watch(rows)}
     assert watched["age"] == ColumnWatch("age", rows=4, gaps=2, unreadable=1, outside=1)
     assert watched["colour"] == ColumnWatch("colour", rows=4, gaps=2, unseen=1)
+
+
+@pytest.mark.parametrize(
+    ("leaking", "target"),
+    [
+        (lambda y, z: 2.0 * y + 1.0, "numbers"),
+        (lambda y, z: np.exp(y), "numbers"),
+        (lambda y, z: np.where(z, "paid", "open"), "classes"),
+        (lambda y, z: np.where(z, RNG.uniform(1, 2, len(z)), RNG.uniform(3, 9, len(z))), "classes"),
+    ],
+)
+def test_a_column_that_alone_predicts_the_target_is_named(leaking, target):
+    y = RNG.normal(size=2000)
+    z = y + RNG.normal(size=2000) > 0.0
+    frame = pd.DataFrame({"a": y + 0.5 * RNG.normal(size=2000), "b": leaking(y, z), "c": RNG.choice(["u", "v"], 2000)})
+    frame["y"] = y if target == "numbers" else np.where(z, "yes", "no")
+    with pytest.warns(tithe.EncodingWarning, match="'b': it alone predicts the target with an .*: a probable leak"):
+        source = tithe.open_dataset(frame, target="y", strict=True)
+    assert len(source.schema.notes()) == 1 and not source.schema.losses()
+    assert "Note: 'b'" in repr(source.schema)
+
+
+def test_good_columns_are_no_leaks():
+    y = RNG.normal(size=2000)
+    frame = pd.DataFrame({"good": y + 0.3 * RNG.normal(size=2000), "key": [f"k{i // 2}" for i in range(2000)]})
+    frame["y"] = np.where(y > 2.0, "rare", "usual")
+    assert not learn_schema(pa.Table.from_pandas(frame), target="y").notes()
+    frame["y"] = y
+    assert not learn_schema(pa.Table.from_pandas(frame), target="y").notes()

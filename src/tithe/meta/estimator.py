@@ -52,6 +52,7 @@ from tithe.meta.other_estimators import (
     fitted_to_labels,
     if_inner_has,
     last_step,
+    needs_dense_rows,
     require_method,
     residuals,
     score_of,
@@ -336,7 +337,7 @@ class CoresetEstimator(OuterEstimator, CoresetLearner, MetaEstimatorMixin, BaseE
         self, coreset: Coreset, data: DataPass | None, seed: int, context: OriginalRows | None
     ) -> dict[str, Any]:
         """Fit on the coreset, without weights if none were given and all rows are used."""
-        given = OriginalRows() if context is None else context
+        given = OriginalRows(dense=self._needs_dense) if context is None else context
         weight = (data.rows if data is not None and isinstance(data.rows, Block) else coreset).sample_weight
         fitted, n_rounds = self._fit_to(coreset, given, seed, weighted=weight is not None or not coreset.is_whole)
         return {
@@ -433,7 +434,11 @@ class CoresetEstimator(OuterEstimator, CoresetLearner, MetaEstimatorMixin, BaseE
         """What the estimator gets of X: rows of a frame, if it was fitted on such rows, else numbers."""
         if self._columns is not None and is_frame(X):
             return OriginalRows(frame=selected(X, self._columns))
-        return OriginalRows(schema=self.schema_ if self._is_viewed else None)
+        return OriginalRows(schema=self.schema_ if self._is_viewed else None, dense=self._needs_dense)
+
+    @property
+    def _needs_dense(self) -> bool:
+        return needs_dense_rows(self.estimator, self.schema_)
 
     # -- methods of a fitted model -------------------------------------------------------------
 

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import narwhals.stable.v2 as nw
 import numpy as np
 import pyarrow as pa
+from scipy import sparse
 from sklearn import get_config
 from sklearn.base import MetaEstimatorMixin, clone, is_classifier
 from sklearn.compose import ColumnTransformer
@@ -137,6 +138,11 @@ def takes_categories(estimator: Any) -> bool:
         return isinstance(estimator.steps[0][1], ColumnTransformer)
     from_dtype = estimator.get_params(deep=False).get("categorical_features") == "from_dtype"
     return from_dtype or library_of(estimator) in ("lightgbm", "xgboost")
+
+
+def needs_dense_rows(estimator: Any, schema: TableSchema | None) -> bool:
+    """Whether rows that a schema made sparse have to become dense for an estimator, which does not take them."""
+    return schema is not None and schema.sparse and not get_tags(estimator).input_tags.sparse
 
 
 def library_of(estimator: Any) -> str:
@@ -280,11 +286,14 @@ class OriginalRows:
         The frame that the numeric rows were made from; their ids are positions in it.
     schema : TableSchema or None
         If there is no frame: the schema by which numeric rows become a frame again. None: numeric rows are taken.
+    dense : bool
+        Whether numeric rows that are sparse become dense ones.
     fit_params : mapping
     """
 
     frame: Any = None
     schema: TableSchema | None = None
+    dense: bool = False
     fit_params: Mapping[str, Any] = field(default_factory=dict)
 
     def for_learner(self, estimator: Any, schema: TableSchema | None) -> OriginalRows:
@@ -298,13 +307,17 @@ class OriginalRows:
             return self if as_it_is else replace(self, frame=None)
         needed = schema is not None and takes_categories(estimator) and can_view()
         plain = self.frame is not None and (isinstance(estimator, Pipeline) or _is_plain(self.frame))
-        return replace(self, frame=None, schema=schema) if needed and not plain else self
+        if needed and not plain:
+            return replace(self, frame=None, schema=schema)
+        return replace(self, dense=needs_dense_rows(estimator, schema))
 
     def of(self, block: Block) -> Any:
         """The original rows of a block."""
         if self.frame is not None:
             return rows_at(self.frame, block.row_ids())
-        return block.X if self.schema is None else frame_view(self.schema, block.X)
+        if self.schema is not None:
+            return frame_view(self.schema, block.X)
+        return block.X.toarray() if self.dense and sparse.issparse(block.X) else block.X
 
     def arguments(self) -> dict[str, Any]:
         """Further arguments of ``fit``; frames of an ``eval_set`` become rows as those to learn from."""

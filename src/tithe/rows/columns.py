@@ -19,7 +19,7 @@ from tithe.rows.encodings import CategoryEncoding, NumberEncoding
 from tithe.rows.learn import learn_schema, uncertain_features
 from tithe.rows.options import TableOptions
 from tithe.rows.schema import TableSchema
-from tithe.rows.values import is_date, is_text, value_type
+from tithe.rows.values import is_date, is_text, value_type, vector_item
 
 _CONSTRAINTS: dict[str, Constraint] = {"bad_rows": OneOf("error", "skip"), "missing_target": OneOf("drop", "keep")}
 _MAX_NAMES_SHOWN = 30  # columns that a message names
@@ -144,7 +144,8 @@ class Columns:
     @property
     def number_types(self) -> dict[str, pa.DataType]:
         """The columns of numbers, which text is best parsed to."""
-        return {c.name: pa.float64() for c in self.schema.used if isinstance(c.encoding, NumberEncoding)}
+        numbers = ((c.name, c.encoding) for c in self.schema.used if isinstance(c.encoding, NumberEncoding))
+        return {name: pa.float64() for name, encoding in numbers if not encoding.form}
 
     @property
     def texts(self) -> list[str]:
@@ -239,7 +240,7 @@ def _names(schemas: Mapping[str, pa.Schema], choice: ColumnSelection) -> list[st
 
 
 def kind_of(column: pa.DataType) -> str:
-    """``"number"``, ``"text"``, ``"date"``, ``"nothing"`` (only nulls), or the name of a type that is no feature."""
+    """``"number"``, ``"text"``, ``"date"``, ``"vector"``, ``"nothing"`` (only nulls), or the name of another type."""
     if pa.types.is_null(column):
         return "nothing"
     if pa.types.is_boolean(column) or pa.types.is_integer(column) or pa.types.is_floating(column):
@@ -248,6 +249,8 @@ def kind_of(column: pa.DataType) -> str:
         return "number"
     if is_date(column):
         return "date"
+    if vector_item(column) is not None:
+        return "vector"
     return "text" if pa.types.is_dictionary(column) or is_text(column) else str(column)
 
 
@@ -271,6 +274,8 @@ def _common_type(schemas: Mapping[str, pa.Schema], name: str) -> pa.DataType:
         return pa.from_numpy_dtype(np.result_type(*(_plain_number(type_) for type_ in seen)))
     if "text" in kinds:
         return pa.string()
+    if "vector" in kinds:
+        return pa.list_(pa.float64())
     return pa.timestamp("us", "UTC") if "date" in kinds else next(iter(kinds.values()))[0]
 
 

@@ -21,17 +21,22 @@ import pyarrow as pa
 
 from tithe.core.data import Array
 from tithe.core.state_checks import Each, Integer, Number, Optional, Storable, Text, expect
+from tithe.rows.forms import DATE_ORDERS, NUMBER_FORMS
 from tithe.rows.values import (
     as_text,
     coded_texts,
     days_of,
+    hours_of,
     is_date,
     is_number,
+    is_span,
     is_text,
     numbers_of,
     plain_numbers,
     truths_of,
     value_type,
+    vector_item,
+    vectors_of,
     without_gaps,
     words_of,
 )
@@ -174,10 +179,11 @@ class DenseEncoding(ColumnEncoding):
 
 @dataclass(frozen=True, kw_only=True)
 class NumberEncoding(DenseEncoding):
-    """(x - center) / spread, and a feature that marks gaps."""
+    """(x - center) / spread, and a feature that marks gaps. ``form``: how numbers are written in texts."""
 
     center: Annotated[float, Number()]
     spread: Annotated[float, Number(least=_LEAST_SPREAD)]
+    form: Annotated[str, Text(NUMBER_FORMS)] = ""
 
     kind: ClassVar[str] = "number"
     use: ClassVar[str] = "number"
@@ -186,8 +192,11 @@ class NumberEncoding(DenseEncoding):
     def scaling(self) -> list[tuple[float, float]]:
         return [(self.center, self.spread), (0.0, 1.0)][: self.width]
 
+    def accepts(self, type_: pa.DataType) -> bool:
+        return super().accepts(type_) or (self.form == "seconds" and is_span(type_))
+
     def read(self, values: Any, na: Sequence[str]) -> Array:
-        return numbers_of(values, na)
+        return numbers_of(values, na, self.form)
 
     def columns(self, values: Any, na: Sequence[str], *, trusted: bool = False) -> list[Array]:
         if trusted and not self.marked and not na and is_number(values.type) and not values.null_count:
@@ -201,7 +210,61 @@ class NumberEncoding(DenseEncoding):
     def describe(self) -> str:
         scaled = (self.center, self.spread) != (0.0, 1.0)
         words = f"centred at {self.center:.6g}, divided by {self.spread:.6g}" if scaled else "as it is"
-        return words + self._gap_words()
+        return _FORM_WORDS[self.form] + words + self._gap_words()
+
+
+_FORM_WORDS = {
+    "": "",
+    "point": "written as 1,234.5; ",
+    "comma": "written as 1.234,5; ",
+    "seconds": "durations in seconds, ",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class VectorEncoding(DenseEncoding):
+    """A list of ``size`` numbers as that many features, (x - center) / spread with one center and spread for all."""
+
+    size: Annotated[int, Integer(least=1, most=2**20)]
+    center: Annotated[float, Number()]
+    spread: Annotated[float, Number(least=_LEAST_SPREAD)]
+
+    kind: ClassVar[str] = "vector"
+    use: ClassVar[str] = "vector"
+
+    @property
+    def width(self) -> int:
+        return self.size + self.marked
+
+    def names(self, column: str) -> list[str]:
+        return [*(f"{column}[{i}]" for i in range(self.size)), f"{column} missing"][: self.width]
+
+    @property
+    def scaling(self) -> list[tuple[float, float]]:
+        return [*[(self.center, self.spread)] * self.size, (0.0, 1.0)][: self.width]
+
+    def accepts(self, type_: pa.DataType) -> bool:
+        return vector_item(type_) is not None or pa.types.is_null(type_)
+
+    def read(self, values: Any, na: Sequence[str]) -> Array:
+        if pa.types.is_null(values.type):
+            return np.full((len(values), self.size), np.nan)
+        rows = vectors_of(values, self.size)
+        return np.where(np.isfinite(rows), rows, np.nan)
+
+    def faults(self, values: Any, na: Sequence[str]) -> Faults:
+        return Faults(int(np.isnan(self.read(values, na)).any(axis=1).sum()))
+
+    def columns(self, values: Any, na: Sequence[str], *, trusted: bool = False) -> list[Array]:
+        if trusted and not self.marked and not values.null_count and not pa.types.is_null(values.type):
+            return list(vectors_of(values, self.size).T)
+        filled, gaps = self._filled(self.read(values, na))
+        return [*filled.T, *self._marks(np.any(gaps, axis=1))]
+
+    def describe(self) -> str:
+        scaled = (self.center, self.spread) != (0.0, 1.0)
+        words = f", all centred at {self.center:.6g}, divided by {self.spread:.6g}" if scaled else ", as they are"
+        return f"{self.size} numbers{words}{self._gap_words()}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -226,15 +289,17 @@ class BooleanEncoding(DenseEncoding):
 class DateEncoding(DenseEncoding):
     """The days since 1970, scaled, and sine and cosine of the time of the ``cycles``: year, week, day.
 
-    A gap has sine and cosine 0, which is no time at all.
+    A gap has sine and cosine 0, which is no time at all. ``order``: that of the numbers of dates in texts.
     """
 
     center: Annotated[float, Number()]
     spread: Annotated[float, Number(least=_LEAST_SPREAD)]
     cycles: Annotated[tuple[str, ...], Each(Text(_DATE_CYCLES))]
+    order: Annotated[str, Text(DATE_ORDERS)] = ""
 
     kind: ClassVar[str] = "date"
     use: ClassVar[str] = "date"
+    _unit: ClassVar[str] = "days since 1970"
 
     @property
     def width(self) -> int:
@@ -253,25 +318,48 @@ class DateEncoding(DenseEncoding):
         return is_date(inner) or is_text(inner) or pa.types.is_null(inner)
 
     def read(self, values: Any, na: Sequence[str]) -> Array:
-        return days_of(values, na)
+        return days_of(values, na, self.order)
+
+    def _days(self, read: Array) -> Array:
+        """What was read, in days."""
+        return read
 
     def columns(self, values: Any, na: Sequence[str], *, trusted: bool = False) -> list[Array]:
-        days = self.read(values, na)
+        read = self.read(values, na)
         if is_text(value_type(values.type)):
-            _check_some_fit(values, na, days, "dates")
-        filled, gaps = self._filled(days)
+            _check_some_fit(values, na, read, f"{self.use}s")
+        filled, gaps = self._filled(read)
         waves = []
         for cycle in self.cycles:
-            angle = 2 * math.pi * _share_of_cycle(np.where(gaps, 0.0, days), cycle)
+            angle = 2 * math.pi * _share_of_cycle(self._days(np.where(gaps, 0.0, read)), cycle)
             waves += [np.where(gaps, 0.0, np.sin(angle)), np.where(gaps, 0.0, np.cos(angle))]
         return [filled, *waves, *self._marks(gaps)]
 
     def describe(self) -> str:
         scaled = (self.center, self.spread) != (0.0, 1.0)
         words = f", centred at {self.center:.6g}, divided by {self.spread:.6g}" if scaled else ""
-        number = f"days since 1970{words}"
+        written = {"mdy": ", written month first", "dmy": ", written day first"}.get(self.order, "")
         waves = f"; time of {', '.join(self.cycles)}" if self.cycles else ""
-        return number + waves + self._gap_words()
+        return f"{self._unit}{written}{words}{waves}{self._gap_words()}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TimeEncoding(DateEncoding):
+    """The hours of the day, scaled, and sine and cosine of the time of day."""
+
+    kind: ClassVar[str] = "time"
+    use: ClassVar[str] = "time"
+    _unit: ClassVar[str] = "hours of the day"
+
+    def accepts(self, type_: pa.DataType) -> bool:
+        inner = value_type(type_)
+        return is_span(inner) or is_text(inner) or pa.types.is_null(inner)
+
+    def read(self, values: Any, na: Sequence[str]) -> Array:
+        return hours_of(values, na)
+
+    def _days(self, read: Array) -> Array:
+        return read / 24.0
 
 
 def _share_of_cycle(days: Array, cycle: str) -> Array:
@@ -394,9 +482,9 @@ class CategoryEncoding(PlacedEncoding):
 
     def describe(self) -> str:
         if self.n_hashes:
-            words = f"hashed into {self.n_hashes} features"
+            words = f"hashed into {self.n_hashes:,} features"
         else:
-            words = f"one feature for each of {len(self.values)} values" + (" and one for all others" * self.other)
+            words = f"one feature for each of {len(self.values):,} values" + (" and one for all others" * self.other)
         return words + ("; gaps are marked" if self.gaps == "mark" else "")
 
 
@@ -407,16 +495,22 @@ def _places_of(values: tuple[str, ...]) -> dict[str, int]:
 
 @dataclass(frozen=True, kw_only=True)
 class WordsEncoding(PlacedEncoding):
-    """The words of a text, in lower case, hashed: counts, divided by the square root of the number of words.
+    """The words of a text, in lower case, hashed.
 
-    A gap has no words; ``bad`` makes its row bad instead.
+    With ``weights``, one for each feature, such as the inverse document frequency: (1 + log of the count) times the
+    weight, divided by the norm of the row. Else the counts, divided by the square root of the number of words. A gap
+    has no words; ``bad`` makes its row bad instead.
     """
 
     n_hashes: Annotated[int, Integer(least=1, most=MAX_WIDTH)]
     bad: bool = False
+    weights: Annotated[tuple[float, ...], Each(Number(least=0.0))] = ()
 
     kind: ClassVar[str] = "text"
     use: ClassVar[str] = "text"
+
+    def check_relations(self) -> None:
+        expect(len(self.weights) in (0, self.n_hashes), "the words of a text have other weights than features")
 
     @property
     def width(self) -> int:
@@ -427,17 +521,28 @@ class WordsEncoding(PlacedEncoding):
 
     def entries(self, values: Any, na: Sequence[str]) -> Entries:
         texts = without_gaps(as_text(values), na)
-        n_words, words = words_of(texts)
-        hashes = np.array([crc32(word.encode()) % self.n_hashes for word in words.dictionary.to_pylist()], np.int64)
+        n_words, places = hashed_words(texts, self.n_hashes)
         rows = np.repeat(np.arange(len(texts)), n_words)
-        keys = rows * self.n_hashes + hashes[words.indices.to_numpy(zero_copy_only=False)]
-        cells, counts = np.unique(keys, return_counts=True)
+        cells, counts = np.unique(rows * self.n_hashes + places, return_counts=True)
         rows, places = np.divmod(cells, self.n_hashes)
-        entries = Entries(rows, places, counts / np.sqrt(n_words[rows]))
+        if self.weights:
+            found = (1.0 + np.log(counts)) * np.array(self.weights)[places]
+            norms = np.sqrt(np.bincount(rows, found * found, len(texts)))
+            found /= np.where(norms > 0.0, norms, 1.0)[rows]
+        else:
+            found = counts / np.sqrt(n_words[rows])
+        entries = Entries(rows, places, found)
         return _with_bad_rows(entries, texts.is_null().to_numpy(zero_copy_only=False)) if self.bad else entries
 
     def faults(self, values: Any, na: Sequence[str]) -> Faults:
         return Faults(without_gaps(as_text(values), na).null_count)
 
     def describe(self) -> str:
-        return f"words hashed into {self.n_hashes} features"
+        return f"words hashed into {self.n_hashes:,} features"
+
+
+def hashed_words(texts: Any, n_hashes: int) -> tuple[Array, Array]:
+    """How many words each text has, (n,), and the features of all words, text by text."""
+    n_words, words = words_of(texts)
+    hashes = np.array([crc32(word.encode()) % n_hashes for word in words.dictionary.to_pylist()], np.int64)
+    return n_words, hashes[words.indices.to_numpy(zero_copy_only=False)]

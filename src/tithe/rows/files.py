@@ -48,8 +48,8 @@ def open_dataset(
     scale: str = "standard",
     impute: str = "median",
     categories: str = "auto",
-    n_hashes: int = 32,
-    max_categories: int = 100,
+    n_hashes: int | None = None,
+    max_categories: int = 10_000,
     dates: str = "parts",
     na: Sequence[str] = (),
     strict: bool = False,
@@ -104,9 +104,11 @@ def open_dataset(
         What a gap in a column of numbers becomes. ``"none"``: a row with a gap is a bad row.
     categories : {"auto", "onehot", "hash", "error"}
         How columns of text are encoded: one feature for each of the ``max_categories`` most frequent values, or values
-        hashed into ``n_hashes`` features. ``"auto"`` hashes where frequent values cover little; ``"error"`` refuses
-        text.
-    n_hashes, max_categories : int
+        hashed into ``n_hashes`` features. ``"auto"`` hashes where more than ``max_categories`` values are frequent;
+        ``"error"`` refuses text. Texts of several words, most of them different, become hashed words.
+    n_hashes : int, optional
+        If left out, at least twice as many as there are values or words, up to 65,536.
+    max_categories : int
     dates : {"parts", "number", "drop", "error"}
         Dates become days since 1970 and the time of year, week and day; or the days alone; or are left out; or refused.
     na : list of str
@@ -183,7 +185,7 @@ def open_dataset(
         files, format = find_files(where, format)
         source = _source_of_files(files, format, choice, n_features, layout, limits)
     if schema is None and source.schema is not None:
-        announce(source.schema.losses(), strict=strict)
+        announce(source.schema.losses(), notes=source.schema.notes(), strict=strict)
     return source
 
 

@@ -13,6 +13,7 @@ from zlib import crc32
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from scipy import sparse
 
 from tithe.core.data import Array
@@ -23,16 +24,23 @@ from tithe.rows.encodings import (
     CategoryEncoding,
     DateEncoding,
     NumberEncoding,
+    TimeEncoding,
+    VectorEncoding,
     WordsEncoding,
+    hashed_words,
 )
+from tithe.rows.forms import Form, date_order, looks_like, number_form, parsed_spans
+from tithe.rows.leaks import leak
 from tithe.rows.options import TableOptions
 from tithe.rows.schema import MOST_RARE, Column, TableSchema
 from tithe.rows.values import (
     are_truths,
     coded_texts,
     days_of,
+    hours_of,
     is_date,
     is_number,
+    is_span,
     is_text,
     numbers_of,
     one_array,
@@ -40,6 +48,9 @@ from tithe.rows.values import (
     parsed_numbers,
     truths_of,
     value_type,
+    vector_item,
+    vectors_of,
+    words_of,
 )
 
 
@@ -53,9 +64,14 @@ SAMPLE_ROWS = 65_536
 SAMPLE_RUNS = 64  # neighbouring rows are kept together: whether a column counts up can be seen only there
 
 _PARSED_SHARE = 0.95  # of the texts of a column that must be numbers or dates
+_PARTLY = 0.5  # of the texts: if as many are numbers or dates, but fewer than that, it is said
+_MOST_PROBED = 2048  # of the different texts, to see whether they may be numbers or dates at all
+_ROWS_PER_TEXT = 10  # texts of several words that occur as often on average are values of a category
+_FEWEST_HASHES, _MOST_HASHES = 64, 2**16
+_MOST_NUMBERS = 2**22  # of vectors that their spread is taken from
+_LARGEST_WHOLE = 2**53  # above it float64 leaves whole numbers out
 _FEWEST_ROWS = 20  # with fewer, nothing is rare, and counting up is chance
-_COVERED_SHARE = 0.9  # of the rows: if the frequent values of a category have fewer, all are hashed
-_RARE_SHARE = 0.01  # of the rows: rare values with more are a loss that is named
+_COVERED_SHARE = 0.9  # of the rows: if the values of a category that have a feature cover fewer, all are hashed
 _STEP_SHARE = 0.98  # of the neighbours: between two runs of a sample there is a jump
 _LEAST_SPREAD = 1e-280
 _INDEX_NAME = re.compile(r"__index_level_\d+__")
@@ -63,6 +79,8 @@ _UNNAMED = re.compile(r"(Unnamed: \d+)?")
 _ID_NAME = re.compile(r"(.*[_\-. ])?(id|ids|idx|index|uuid|guid|key|rowid|row_?(no|nr|num|number)?)", re.IGNORECASE)
 _CAMEL_ID_NAME = re.compile(r".*[a-z](ID|Id|UUID|Key)")
 _ID_LOSS = "left out: every row has a value of its own; columns=[...] uses it all the same"
+_WORDS_LOSS = "its words are hashed, without their order"
+_WITH_UNITS = r"(?i)[dhms]\b|^-|day|min|sec|hour"
 _INDEX_LOSS = "left out: it is the index of a frame"
 _FLOAT32_TYPES = (pa.float16(), pa.float32(), pa.bool_(), pa.int8(), pa.int16(), pa.uint8(), pa.uint16())
 
@@ -126,7 +144,18 @@ def learn_schema(
         n_rows=table.num_rows,
     )
     schema.check_relations()
-    return schema
+    return schema if target is None else with_leaks(schema, table, table.column(target))
+
+
+def with_leaks(schema: TableSchema, table: pa.Table, target: Any) -> TableSchema:
+    """The schema with a note at each column of the table that alone predicts the target nearly without error."""
+    target, columns = one_array(target), []
+    for column in schema.columns:
+        found = ""
+        if column.encoding is not None:
+            found = leak(one_array(table.column(column.name)), column.encoding, target, schema.na)
+        columns.append(replace(column, note=f"{found}: a probable leak" if found else ""))
+    return replace(schema, columns=tuple(columns))
 
 
 def spread_rows(n_rows: int) -> list[tuple[int, int]]:
@@ -150,8 +179,8 @@ def _names(present: Sequence[str], options: TableOptions, special: Sequence[str]
 
 def _exact_in_float32(column: Column, type_: pa.DataType) -> bool:
     """Whether the numbers of a column fit into float32 as they are; one-hot and hashed features always do."""
-    if isinstance(column.encoding, NumberEncoding):
-        return value_type(type_) in _FLOAT32_TYPES
+    if isinstance(column.encoding, (NumberEncoding, VectorEncoding)):
+        return (vector_item(type_) or value_type(type_)) in _FLOAT32_TYPES
     return not isinstance(column.encoding, DateEncoding)
 
 
@@ -170,8 +199,14 @@ class _Learner:
             return self._date(name, days_of(values, self.options.na))
         if pa.types.is_boolean(type_):
             return self._truth(name, truths_of(values, self.options.na))
+        if vector_item(type_) is not None:
+            return self._vector(name, values)
+        if pa.types.is_time(type_):
+            return self._clock(name, hours_of(values, self.options.na))
+        if is_span(type_):
+            return self._number(name, numbers_of(values, self.options.na), "seconds")
         if is_number(type_) and not pa.types.is_dictionary(values.type):
-            return self._number(name, numbers_of(values, self.options.na))
+            return _with_doubts(self._number(name, numbers_of(values, self.options.na)), values)
         if is_text(type_) or is_number(type_):
             return self._text(name, values)
         if self.explicit:
@@ -188,7 +223,7 @@ class _Learner:
 
     # -- numbers, truth and dates ----------------------------------------------------------------
 
-    def _number(self, name: str, numbers: Array) -> Column:
+    def _number(self, name: str, numbers: Array, form: str = "") -> Column:
         present, n_gaps, n_distinct = _present(numbers)
         if not len(present):
             return self._all_gaps(name, n_gaps)
@@ -202,8 +237,31 @@ class _Learner:
             if _is_identifier(name, numbers, n_distinct):
                 return column(what="identifier", loss=_ID_LOSS)
         center, spread = self._scaling(present)
-        encoding = NumberEncoding(center=center, spread=spread, fill=self._fill(present), marked=self._marks(n_gaps))
-        return column(what="number", encoding=encoding)
+        fill, marked = self._fill(present), self._marks(n_gaps)
+        encoding = NumberEncoding(center=center, spread=spread, fill=fill, marked=marked, form=form)
+        doubt = "whole numbers such as 20130131 look like dates, but are taken as numbers" if _are_days(present) else ""
+        return column(what="number", encoding=encoding, doubt=doubt)
+
+    def _vector(self, name: str, values: Any) -> Column:
+        """Lists of numbers of one length, with one center and spread, so that no coordinate outweighs another."""
+        lengths = pc.list_value_length(values.storage if isinstance(values.type, pa.BaseExtensionType) else values)
+        least, most = pc.min_max(lengths).values()
+        if least != most or not most.as_py():
+            raise ValueError(
+                f"Column {name!r} holds lists of {least} to {most} numbers. A vector has one length in every row: make "
+                f"them equal, or leave the column out: exclude=[{name!r}]."
+            )
+        size = most.as_py()
+        some = values.take(pa.array(np.arange(0, len(values), -(-len(values) * size // _MOST_NUMBERS))))
+        present = np.sort(vectors_of(some, size), axis=None)
+        present = present[np.isfinite(present)]
+        if not len(present):
+            return self._all_gaps(name, len(values))
+        n_gaps = int(np.isnan(vectors_of(values, size)).any(axis=1).sum())
+        center, spread = self._scaling(present)
+        fill, marked = None if self.options.impute == "none" else center, self._marks(n_gaps)
+        encoding = VectorEncoding(size=size, center=center, spread=spread, fill=fill, marked=marked)
+        return Column(name=name, what="vector", encoding=encoding, n_gaps=n_gaps)
 
     def _truth(self, name: str, truths: Array) -> Column:
         present, n_gaps, n_distinct = _present(truths)
@@ -213,7 +271,7 @@ class _Learner:
         encoding = BooleanEncoding(fill=self._fill(present), marked=self._marks(n_gaps))
         return column(what="boolean", encoding=encoding)
 
-    def _date(self, name: str, days: Array) -> Column:
+    def _date(self, name: str, days: Array, order: str = "") -> Column:
         present, n_gaps, n_distinct = _present(days)
         least, most = (float(present[0]), float(present[-1])) if len(present) else (None, None)
         column = partial(Column, name=name, n_gaps=n_gaps, n_distinct=n_distinct, least=least, most=most)
@@ -231,8 +289,16 @@ class _Learner:
             cycles = tuple(cycle for cycle, seen in is_seen.items() if seen)
         center, spread = self._scaling(present)
         fill, marked = self._fill(present), self._marks(n_gaps)
-        encoding = DateEncoding(center=center, spread=spread, cycles=cycles, fill=fill, marked=marked)
+        encoding = DateEncoding(center=center, spread=spread, cycles=cycles, fill=fill, marked=marked, order=order)
         return column(what="date", encoding=encoding)
+
+    def _clock(self, name: str, hours: Array) -> Column:
+        column = self._number(name, hours)
+        if not isinstance(column.encoding, NumberEncoding):
+            return column
+        old = column.encoding
+        encoding = TimeEncoding(center=old.center, spread=old.spread, fill=old.fill, marked=old.marked, cycles=("day",))
+        return replace(column, what="time", encoding=encoding)
 
     def _marks(self, n_gaps: int) -> bool:
         return n_gaps > 0 and self.options.impute != "none"
@@ -267,16 +333,11 @@ class _Learner:
         column = partial(Column, name=name, n_gaps=n_gaps, n_distinct=len(counts))
         if not counts:
             return self._all_gaps(name, n_gaps)
-        distinct, times = pa.array(list(counts)), np.array(list(counts.values()))
         if is_text(value_type(values.type)) and are_truths(list(counts)):
             return self._truth(name, truths_of(values, self.options.na))
-        if is_text(values.type):  # what came as a dictionary is meant to be a category
-            for parsed, learn, read in (
-                (parsed_numbers(distinct), self._number, numbers_of),
-                (parsed_days(distinct), self._date, days_of),
-            ):
-                if times[np.isfinite(parsed)].sum() >= _PARSED_SHARE * times.sum():
-                    return with_odd_values(learn(name, read(values, self.options.na)), distinct, times, parsed)
+        read, doubt = self._read_text(name, values, counts) if is_text(values.type) else (None, "")
+        if read is not None:
+            return read
         if len(counts) == 1 and not n_gaps and not self.explicit:
             return column(what="constant")
         several_words = np.array([len(text.split()) > 1 for text in counts])
@@ -290,11 +351,56 @@ class _Learner:
                 f"Column {name!r} is text. Say what to do with it: categories='auto', categories='onehot' or "
                 f"categories='hash'; or leave it out: exclude=[{name!r}]."
             )
-        is_prose = enough and 2 * len(counts) > n_present and 2 * times[several_words].sum() > n_present
-        if is_prose:
-            words = WordsEncoding(n_hashes=self.options.n_hashes, bad=self.options.impute == "none")
-            return column(what="text", encoding=words)
-        return self._categorical(name, counts, n_gaps)
+        n_several = np.array(list(counts.values()))[several_words].sum()
+        if enough and _ROWS_PER_TEXT * len(counts) > n_present and 2 * n_several > n_present:
+            return column(what="text", encoding=self._words(counts), doubt=doubt, loss=_WORDS_LOSS)
+        return replace(self._categorical(name, counts, n_gaps), doubt=doubt)
+
+    def _read_text(self, name: str, values: Any, counts: dict[str, int]) -> tuple[Column | None, str]:
+        """A column of texts that are numbers, dates or times; else None, and what they look like nevertheless."""
+        distinct, times = pa.array(list(counts)), np.array(list(counts.values()))
+        probed = np.sort(np.argsort(-times, kind="stable")[:_MOST_PROBED])
+        partly = ""
+        for kind in (_numbers_in, _dates_in, _times_in):
+            if kind(distinct.take(pa.array(probed)), times[probed]).share < _PARTLY:
+                continue
+            form = kind(distinct, times)
+            if form.share >= _PARSED_SHARE:
+                column = self._of_form(name, values, form)
+                doubts = "; ".join(filter(None, (column.doubt, form.doubt)))
+                return with_odd_values(replace(column, doubt=doubts), distinct, times, form.parsed), ""
+            if form.share >= _PARTLY:
+                odd = list(counts)[int(np.flatnonzero(np.isnan(form.parsed))[0])]
+                partly = (
+                    f"{form.share:.0%} of the texts are {form.what}, others are such as {odd!r}: it is not read as "
+                    f"{form.what} (na=[...] makes these gaps)"
+                )
+        likeness = looks_like(list(counts)) if not partly else ""
+        return None, partly or (f"it looks like {likeness}" if likeness else "")
+
+    def _of_form(self, name: str, values: Any, form: Form) -> Column:
+        if form.what == "dates":
+            return self._date(name, days_of(values, self.options.na, form.name), form.name)
+        if form.what == "times":
+            return self._clock(name, hours_of(values, self.options.na))
+        return self._number(name, numbers_of(values, self.options.na, form.name), form.name)
+
+    def _words(self, counts: dict[str, int]) -> WordsEncoding:
+        """Hashed words with the inverse document frequency ln((1 + n) / (1 + n with the word)) + 1 of each feature."""
+        texts, times = pa.array(list(counts)), np.array(list(counts.values()))
+        every_word = words_of(texts)[1].indices.to_numpy(zero_copy_only=False)
+        n_hashes = self._n_hashes(int((np.bincount(every_word) > 1).sum()))  # other words tell nothing of other rows
+        n_words, places = hashed_words(texts, n_hashes)
+        owners = np.repeat(np.arange(len(texts)), n_words)
+        cells = np.unique(owners * n_hashes + places)
+        frequency = np.bincount(cells % n_hashes, times[cells // n_hashes], n_hashes)
+        weights = np.round(np.log((1.0 + times.sum()) / (1.0 + frequency)) + 1.0, 3)
+        return WordsEncoding(n_hashes=n_hashes, bad=self.options.impute == "none", weights=tuple(weights.tolist()))
+
+    def _n_hashes(self, n_values: int) -> int:
+        if self.options.n_hashes is not None:
+            return self.options.n_hashes
+        return min(max(_FEWEST_HASHES, 1 << (2 * n_values - 1).bit_length()), _MOST_HASHES)
 
     def _categorical(self, name: str, counts: dict[str, int], n_gaps: int) -> Column:
         encoding, loss = self.category(counts, n_gaps)
@@ -308,7 +414,8 @@ class _Learner:
             return self.counted(column.name, counts)
         if column.encoding is None or not counts:
             return column
-        return self._categorical(column.name, counts, column.n_gaps)
+        learned = self._categorical(column.name, counts, column.n_gaps)
+        return replace(learned, doubt=column.doubt, note=column.note)
 
     def counted(self, name: str, counts: dict[str, int]) -> Column:
         """A column of which the counts of its values are known, one of them by far the most frequent."""
@@ -317,7 +424,7 @@ class _Learner:
         column = self._text(name, pa.array(np.repeat(np.array(list(counts), dtype=object), shown)))
         if not isinstance(column.encoding, NumberEncoding) or self.options.scale != "standard":
             return column
-        numbers = parsed_numbers(pa.array(list(counts)))
+        numbers = numbers_of(pa.array(list(counts)), (), column.encoding.form)
         numbers = np.where(np.isfinite(numbers), numbers, column.encoding.fill or 0.0)  # an odd value is a gap
         center = float(np.average(numbers, weights=times))
         spread = float(np.sqrt(np.average((numbers - center) ** 2, weights=times)))
@@ -333,12 +440,52 @@ class _Learner:
         gaps = "bad" if self.options.impute == "none" else "mark" if n_gaps else "zeros"
         too_many = len(counts) > self.options.max_categories and covered < _COVERED_SHARE * sum(counts.values())
         if self.options.categories == "hash" or not kept or (self.options.categories == "auto" and too_many):
-            loss = f"hashed: {len(counts):,} values share {self.options.n_hashes:,} features"
-            return CategoryEncoding(n_hashes=self.options.n_hashes, gaps=gaps), loss
+            n_hashes = self._n_hashes(len(counts))
+            loss = f"hashed: {len(counts):,} values share {n_hashes:,} features"
+            return CategoryEncoding(n_hashes=n_hashes, gaps=gaps), loss
         n_rare, n_rows = len(counts) - len(kept), sum(counts.values())
         share = 1.0 - covered / n_rows
-        loss = f"{n_rare:,} rare values, {share:.1%} of the rows, share one feature" if share > _RARE_SHARE else ""
+        loss = f"{n_rare:,} rare values, {share:.2%} of the rows, share one feature" if n_rare > 1 else ""
         return CategoryEncoding(values=tuple(sorted(kept)), other=n_rare > 0, gaps=gaps), loss
+
+
+def _numbers_in(texts: Any, times: Array) -> Form:
+    return number_form(texts, times, parsed_numbers(texts))
+
+
+def _dates_in(texts: Any, times: Array) -> Form:
+    return date_order(texts, times, parsed_days(texts))
+
+
+def _times_in(texts: Any, times: Array) -> Form:
+    """Times of day, or durations if one is longer than a day or is written with units."""
+    parsed = parsed_spans(texts)
+    share = float(times[np.isfinite(parsed)].sum() / times.sum())
+    hours = hours_of(texts, ())
+    clock = share > 0.0 and np.isfinite(hours[np.isfinite(parsed)]).all()
+    if clock and not pc.any(pc.match_substring_regex(texts, _WITH_UNITS)).as_py():
+        return Form("times", "", parsed, share)
+    return Form("durations", "seconds", parsed, share)
+
+
+def _are_days(present: Array) -> bool:
+    """Whether whole numbers, ascending, are written like 20130131."""
+    if len(present) < _FEWEST_ROWS or present[0] < 18_000_101 or present[-1] > 22_001_231:
+        return False
+    months, days = present // 100 % 100, present % 100
+    return bool(((present % 1 == 0) & (months >= 1) & (months <= 12) & (days >= 1) & (days <= 31)).all())
+
+
+def _with_doubts(column: Column, values: Any) -> Column:
+    """The column, with what its numbers lose by their type."""
+    doubts = [column.doubt] if column.doubt else []
+    if pa.types.is_floating(values.type):
+        n_infinite = pc.sum(pc.is_inf(values)).as_py() or 0
+        if n_infinite:
+            doubts.append(f"{n_infinite:,} infinite values became gaps")
+    elif column.most is not None and max(column.most, -(column.least or 0.0)) > _LARGEST_WHOLE:
+        doubts.append("whole numbers above 2**53 are rounded")
+    return replace(column, doubt="; ".join(doubts))
 
 
 def text_counts(codes: Array, texts: Sequence[str]) -> dict[str, int]:

@@ -16,7 +16,7 @@ _CONSTRAINTS: dict[str, Constraint] = {
     "scale": OneOf(*SCALES),
     "impute": OneOf(*IMPUTATIONS),
     "categories": OneOf(*CATEGORIES),
-    "n_hashes": WholeNumber(least=1),
+    "n_hashes": OneOf(None) | WholeNumber(least=1),
     "max_categories": WholeNumber(least=1),
     "dates": OneOf(*DATES),
     "strict": Boolean(),
@@ -35,8 +35,8 @@ class TableOptions:
     scale: str = "standard"
     impute: str = "median"
     categories: str = "auto"
-    n_hashes: int = 32
-    max_categories: int = 100
+    n_hashes: int | None = None
+    max_categories: int = 10_000
     dates: str = "parts"
     na: Sequence[str] = ()
     strict: bool = False

@@ -30,6 +30,8 @@ from tithe.rows.encodings import (
     DateEncoding,
     DenseEncoding,
     NumberEncoding,
+    TimeEncoding,
+    VectorEncoding,
     WordsEncoding,
 )
 from tithe.rows.interleave import interleave
@@ -67,6 +69,9 @@ def _array(series: Any) -> Any:
 
 WIDEST_DENSE = 1000  # features; with more, rows are mostly zeros and X is sparse
 
+_USUAL_WORDS = 30  # of a text
+_MOST_VIEWED = 32  # columns of a frame that hashed values or words become
+
 MOST_RARE = 20_000  # values of a category without a feature of their own that are noted
 
 _FORMAT = 1
@@ -77,7 +82,16 @@ _DTYPES = ("float32", "float64")
 
 
 _KINDS: dict[str, type[ColumnEncoding]] = {
-    kind.kind: kind for kind in (NumberEncoding, BooleanEncoding, DateEncoding, CategoryEncoding, WordsEncoding)
+    kind.kind: kind
+    for kind in (
+        NumberEncoding,
+        VectorEncoding,
+        BooleanEncoding,
+        DateEncoding,
+        TimeEncoding,
+        CategoryEncoding,
+        WordsEncoding,
+    )
 }
 
 
@@ -103,6 +117,10 @@ class Column(Storable):
         `MOST_RARE`.
     loss : str
         What is lost of the column, or taken in another way than it is written; empty if nothing is.
+    doubt : str
+        What is uncertain about how it is read; empty if nothing is.
+    note : str
+        What users should know of it, although nothing is lost: that it alone predicts the target.
     """
 
     name: str
@@ -116,6 +134,8 @@ class Column(Storable):
     most: Annotated[float | None, Optional(Number())] = None
     rare: Annotated[tuple[int, ...], Each(Integer(most=2**32 - 1))] = ()
     loss: str = ""
+    doubt: str = ""
+    note: str = ""
 
     @property
     def width(self) -> int:
@@ -133,15 +153,16 @@ class Column(Storable):
     def use(self, n_rows: int) -> ColumnUse:
         """What becomes of the column, of which ``n_rows`` rows were looked at."""
         if self.encoding is None:
-            return ColumnUse(self.name, "left out", 0, self.what, self.loss or None)
-        losses = [self.loss] if self.loss else []
+            return ColumnUse(self.name, "left out", 0, self.what, self.loss or self.doubt or None)
+        note = self.note or None
+        losses = [text for text in (self.doubt, self.loss) if text]
         if self.n_odd:
             losses.append(
                 f"{self.n_odd:,} of {n_rows:,} values, such as {self.odd_value!r}, are not readable and became gaps"
             )
         gaps = f", {self.n_gaps:,} gaps" if self.n_gaps else ""
         loss = "; ".join(losses) or None
-        return ColumnUse(self.name, self.encoding.use, self.width, self.encoding.describe() + gaps, loss)
+        return ColumnUse(self.name, self.encoding.use, self.width, self.encoding.describe() + gaps, loss, note)
 
     def watch(self, values: Any, na: Sequence[str]) -> ColumnWatch:
         """What the values are that those which the column was learned from were not."""
@@ -230,6 +251,10 @@ class TableSchema(Storable):
         """What is lost of the columns, or taken in another way than it is written: a sentence for each such column."""
         return tuple(f"{use.name!r}: {use.loss}." for use in self.uses() if use.loss is not None)
 
+    def notes(self) -> tuple[str, ...]:
+        """What users should know although nothing is lost, such as a column that alone predicts the target."""
+        return tuple(f"{use.name!r}: {use.note}." for use in self.uses() if use.note is not None)
+
     def watch(self, table: Any) -> tuple[ColumnWatch, ...]:
         """For each column that is used, what the rows of an Arrow table have in it that the training rows had not.
 
@@ -245,6 +270,7 @@ class TableSchema(Storable):
 
     def __repr__(self) -> str:
         lines = [uses_as_text(self.uses()), *(f"Lost: {loss}" for loss in self.losses())]
+        lines += [f"Note: {note}" for note in self.notes()]
         special = [("target", self.target), ("weight", self.weight), ("row id", self.row_id)]
         lines += [f"{what.capitalize()}: {name}" for what, name in special if name is not None]
         return f"TableSchema: {len(self.used)} columns, {self.n_features:,} features\n" + "\n".join(lines)
@@ -286,7 +312,7 @@ class TableSchema(Storable):
     def day_features(self) -> frozenset[int]:
         """The features that count days since 1970."""
         firsts = zip(self.first_features, self.used, strict=True)
-        return frozenset(first for first, column in firsts if isinstance(column.encoding, DateEncoding))
+        return frozenset(first for first, column in firsts if column.encoding.kind == "date")  # type: ignore[union-attr]
 
     @property
     def sparse(self) -> bool:
@@ -300,7 +326,8 @@ class TableSchema(Storable):
         if not self.sparse:
             return self.n_features * size
         dense = sum(column.width for column in self.used if isinstance(column.encoding, DenseEncoding))
-        return (dense + len(self.used)) * (size + 4) + 4
+        n_texts = sum(isinstance(column.encoding, WordsEncoding) for column in self.used)
+        return (dense + len(self.used) + _USUAL_WORDS * n_texts) * (size + 4) + 4
 
     def column_of(self, feature: int) -> str:
         """The name of the column that a feature comes from."""
@@ -326,7 +353,11 @@ class TableSchema(Storable):
         points = np.array(X, np.float64)
         if points.ndim != 2 or points.shape[1] != self.n_features:
             raise ValueError(f"Points have {self.n_features} features, got an array of shape {points.shape}.")
-        centers, factors = self._scaling
+        return self.in_units(points, 0)
+
+    def in_units(self, points: Array, first: int) -> Array:
+        """The features from number ``first`` on (n, k) in the units of their columns."""
+        centers, factors = self._scaling[:, first : first + points.shape[1]]
         units: Array = points / factors + centers
         units[np.abs(units) < _ROUNDING * (np.abs(centers) + 1.0 / factors)] = 0.0
         return units
@@ -474,34 +505,47 @@ def frame_view(schema: TableSchema, X: Any) -> Any:
 
     Numbers and dates have the units of their columns, and NaN where a gap was filled and marked. A category is one
     column of pandas categories; a gap, or a value that has no feature, has none. Words, and values that were hashed,
-    are numbers as in X. So the frame is the same whatever the rows were read from.
+    are numbers as in X, added up to at most 32 columns. So the frame is the same whatever the rows were read from.
     """
     import pandas as pd
 
-    if sparse.issparse(X):
-        return pd.concat([frame_view(schema, X[i : i + 1024].toarray()) for i in range(0, X.shape[0], 1024)])
-    units = schema.original_units(X)
+    X = X.tocsc() if sparse.issparse(X) else X
     frame: dict[str, Any] = {}
     for first, column in zip(schema.first_features, schema.used, strict=True):
-        frame |= _viewed(column, units[:, first : first + column.width])
-    return pd.DataFrame(frame, index=pd.RangeIndex(len(units)))
+        features = X[:, first : first + column.width]
+        if isinstance(column.encoding, DenseEncoding):
+            dense = features.toarray() if sparse.issparse(features) else features
+            frame |= _viewed_numbers(column, schema.in_units(np.array(dense, np.float64), first))
+        else:
+            frame |= _viewed_values(column, features)
+    return pd.DataFrame(frame, index=pd.RangeIndex(X.shape[0]))
 
 
-def _viewed(column: Column, features: Array) -> dict[str, Any]:
+def _viewed_numbers(column: Column, features: Array) -> dict[str, Any]:
+    assert isinstance(column.encoding, DenseEncoding)
+    names = column.encoding.names(column.name)
+    if column.encoding.marked:
+        gaps, names = features[:, -1] > 0, names[:-1]
+        features = np.where(gaps[:, None], np.nan, features[:, :-1])
+    return dict(zip(names, features.T, strict=True))
+
+
+def _viewed_values(column: Column, features: Any) -> dict[str, Any]:
     import pandas as pd
 
     encoding = column.encoding
     assert encoding is not None
     names = encoding.names(column.name)
-    if isinstance(encoding, DenseEncoding):
-        if encoding.marked:
-            gaps, names = features[:, -1] > 0, names[:-1]
-            features = np.where(gaps[:, None], np.nan, features[:, :-1])
-        return dict(zip(names, features.T, strict=True))
     if not isinstance(encoding, CategoryEncoding) or encoding.n_hashes:
-        return dict(zip(names, features.T, strict=True))
+        n_hashes = len(names) - (isinstance(encoding, CategoryEncoding) and encoding.gaps == "mark")
+        n_viewed = min(_MOST_VIEWED, n_hashes)
+        places = [*(np.arange(n_hashes) % n_viewed), *range(n_viewed, n_viewed + len(names) - n_hashes)]
+        folding = sparse.csr_matrix((np.ones(len(names)), (np.arange(len(names)), places)))
+        folded = sparse.csr_matrix(features) @ folding
+        return dict(zip([*names[:n_viewed], *names[n_hashes:]], folded.toarray().T, strict=True))
     n_values = len(encoding.values) + encoding.other
     values = [name.removeprefix(f"{column.name}=") for name in names[:n_values]]
-    present = features[:, :n_values] > 0
-    codes = np.where(present.any(axis=1), present.argmax(axis=1), -1) if n_values else np.full(len(features), -1)
+    present = sparse.coo_matrix(features[:, :n_values])
+    codes = np.full(features.shape[0], -1)
+    codes[present.row[present.data > 0]] = present.col[present.data > 0]
     return {column.name: pd.Categorical.from_codes(codes, values)}

@@ -26,6 +26,8 @@ class ColumnUse:
         What it is or how it is encoded: ``"12 values, one-hot"``.
     loss : str or None
         What is lost of it, or taken in another way than it is written, in one sentence.
+    note : str or None
+        What users should know of it although nothing is lost.
     """
 
     name: str
@@ -33,6 +35,7 @@ class ColumnUse:
     features: int
     detail: str
     loss: str | None = None
+    note: str | None = None
 
 
 @dataclass(frozen=True)
@@ -79,14 +82,19 @@ def uses_as_text(uses: Iterable[ColumnUse]) -> str:
 
 def uses_as_html(uses: Iterable[ColumnUse]) -> str:
     """A table for notebooks. Text from files is shown, not obeyed."""
-    head = "".join(f"<th>{title}</th>" for title in ("column", "use", "features", "how", "what is lost"))
-    cells = ((use.name, use.use, f"{use.features:,}", use.detail, use.loss or "") for use in uses)
+    head = "".join(f"<th>{title}</th>" for title in ("column", "use", "features", "how", "lost or to note"))
+    cells = (
+        (use.name, use.use, f"{use.features:,}", use.detail, "; ".join(filter(None, (use.loss, use.note))))
+        for use in uses
+    )
     rows = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in cells)
     return f'<div class="tithe"><table><tr>{head}</tr>{rows}</table></div>'
 
 
-def announce(losses: Sequence[str], *, strict: bool = False) -> None:
-    """Warn of what the encoding of a table loses; raise ValueError if it is ``strict``."""
+def announce(losses: Sequence[str], *, notes: Sequence[str] = (), strict: bool = False) -> None:
+    """Warn of what the encoding of a table loses, and of what is to note; raise ValueError if a loss is ``strict``."""
+    if notes:
+        warn_caller("\n".join(("These columns need a look:", *(f"- {note}" for note in notes))), EncodingWarning)
     if not losses:
         return
     shown = "\n".join(f"- {loss}" for loss in losses[:_MOST_SHOWN])

@@ -13,13 +13,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tithe.core.data import Array
+from tithe.rows.forms import parsed_amounts, parsed_dates
 
 # compared with texts in lower case and without spaces around them
 GAP_TEXTS = (
     *("", "?", "-", "na", "n/a", "<na>", "#n/a", "#na", "#n/a n/a", "null", "nan", "-nan", "nat"),
     *("1.#ind", "-1.#ind", "1.#qnan", "-1.#qnan"),
 )
-TRUE_TEXTS, FALSE_TEXTS = ("true", "yes", "t", "y"), ("false", "no", "f", "n")
+TRUE_TEXTS, FALSE_TEXTS = ("true", "yes", "t", "y", "on"), ("false", "no", "f", "n", "off")
 
 _NUMBER = r"^[+-]?((\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|[iI][nN][fF]([iI][nN][iI][tT][yY])?)$"
 _DATE = (
@@ -29,6 +30,7 @@ _DATE = (
 )
 _DOTTED_DAY = r"^(0[1-9]|[12]\d|3[01])\.(0[1-9]|1[0-2])\.(\d{4})"  # such as 31.12.2025
 _TICKS_PER_DAY = {"s": 86_400, "ms": 86_400 * 10**3, "us": 86_400 * 10**6}
+_TICKS_PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _UTC = pa.timestamp("us", "UTC")
 _PUNCTUATION = r"[[:punct:]]+"
 
@@ -43,6 +45,18 @@ def is_number(type_: pa.DataType) -> bool:
 
 def is_date(type_: pa.DataType) -> bool:
     return bool(pa.types.is_date(type_) or pa.types.is_timestamp(type_))
+
+
+def is_span(type_: pa.DataType) -> bool:
+    """Whether it is a time of day or a duration."""
+    return bool(pa.types.is_time(type_) or pa.types.is_duration(type_))
+
+
+def vector_item(type_: pa.DataType) -> pa.DataType | None:
+    """The type of the numbers in a column of lists of numbers; None for any other column."""
+    type_ = type_.storage_type if isinstance(type_, pa.BaseExtensionType) else type_
+    lists = pa.types.is_list(type_) or pa.types.is_large_list(type_) or pa.types.is_fixed_size_list(type_)
+    return type_.value_type if lists and is_number(type_.value_type) else None
 
 
 def value_type(type_: pa.DataType) -> pa.DataType:
@@ -126,12 +140,20 @@ def plain_numbers(values: Any) -> Array:
     return numbers
 
 
-def numbers_of(values: Any, na: Sequence[str]) -> Array:
-    """Any column as float64 with NaN for gaps: nulls, infinities, gap texts and texts that are no numbers."""
+def numbers_of(values: Any, na: Sequence[str], form: str = "") -> Array:
+    """Any column as float64 with NaN for gaps: nulls, infinities, gap texts and texts that are no numbers.
+
+    ``form`` is that of texts, one of `NUMBER_FORMS`. Times of day and durations are seconds.
+    """
     if pa.types.is_dictionary(values.type):
-        return _decoded(values, numbers_of(values.dictionary, na))
+        return _decoded(values, numbers_of(values.dictionary, na, form))
     if is_text(values.type):
-        return parsed_numbers(without_gaps(values.cast(pa.string()), na))
+        texts = without_gaps(values.cast(pa.string()), na)
+        return parsed_amounts(texts, form) if form else parsed_numbers(texts)
+    if is_span(values.type):
+        ticks = values.cast(pa.int32() if pa.types.is_time32(values.type) else pa.int64()).cast(pa.float64())
+        seconds: Array = ticks.fill_null(np.nan).to_numpy(zero_copy_only=False) / _TICKS_PER_SECOND[values.type.unit]
+        return seconds
     numbers = np.array(plain_numbers(values), np.float64)
     numbers[~np.isfinite(numbers)] = np.nan
     excluded = parsed_numbers(pa.array(list(na), pa.string()))
@@ -156,6 +178,22 @@ def parsed_numbers(texts: Any) -> Array:
     numbers = np.array(parsed.to_numpy(zero_copy_only=False), np.float64)
     numbers[~np.isfinite(numbers)] = np.nan
     return numbers
+
+
+def vectors_of(values: Any, size: int) -> Array:
+    """Lists of ``size`` numbers as rows (n, size), float64, with NaN for gaps. Raises ValueError for other lengths."""
+    storage = values.storage if isinstance(values.type, pa.BaseExtensionType) else values
+    present = storage.drop_null()
+    lengths = pc.unique(pc.list_value_length(present)).to_pylist()
+    if any(length != size for length in lengths):
+        found = ", ".join(str(length) for length in sorted(lengths)[:5])
+        raise ValueError(f"holds lists of {found} numbers, but one length of {size} is needed")
+    numbers = np.asarray(plain_numbers(present.flatten()), np.float64).reshape(len(present), size)
+    if not storage.null_count:
+        return numbers
+    rows = np.full((len(storage), size), np.nan)
+    rows[np.asarray(storage.is_valid())] = numbers
+    return rows
 
 
 # -- truth -----------------------------------------------------------------------------------------
@@ -183,12 +221,20 @@ def are_truths(texts: Sequence[str]) -> bool:
 # -- dates -----------------------------------------------------------------------------------------
 
 
-def days_of(values: Any, na: Sequence[str]) -> Array:
-    """Any column of dates as days since 1970 in UTC, float64, with NaN for gaps and texts that are no dates."""
+def days_of(values: Any, na: Sequence[str], order: str = "") -> Array:
+    """Any column of dates as days since 1970 in UTC, float64, with NaN for gaps and texts that are no dates.
+
+    ``order`` is that of the numbers in texts, one of `DATE_ORDERS`; empty: only ISO 8601 is read.
+    """
     if pa.types.is_dictionary(values.type):
-        return _decoded(values, days_of(values.dictionary, na))
+        return _decoded(values, days_of(values.dictionary, na, order))
     if is_text(values.type):
-        return parsed_days(without_gaps(values.cast(pa.string()), na))
+        texts = without_gaps(values.cast(pa.string()), na)
+        days = parsed_days(texts)
+        rest = np.flatnonzero(np.isnan(days) & np.asarray(texts.is_valid()))
+        if order and len(rest):
+            days[rest] = parsed_dates(texts.take(pa.array(rest)), order)
+        return days
     if pa.types.is_null(values.type):
         return np.full(len(values), np.nan)
     missing = values.is_null().to_numpy(zero_copy_only=False)
@@ -201,6 +247,12 @@ def days_of(values: Any, na: Sequence[str]) -> Array:
             ticks, unit = ticks // 1000, "us"
         days = ticks / _TICKS_PER_DAY[unit]
     return np.where(missing, np.nan, days)
+
+
+def hours_of(values: Any, na: Sequence[str]) -> Array:
+    """Any column of times of day as hours, NaN for gaps and for what is no time of a day."""
+    hours = numbers_of(values, na, "seconds") / 3600.0
+    return np.where((hours >= 0.0) & (hours <= 24.0), hours, np.nan)
 
 
 def parsed_days(texts: Any) -> Array:

@@ -1,0 +1,198 @@
+"""What people write is read as what it means, and what can be read in two ways is said."""
+
+from __future__ import annotations
+
+import datetime
+import json
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import tithe
+from tithe.rows.forms import parsed_amounts, parsed_dates, parsed_spans
+from tithe.rows.learn import learn_schema
+from tithe.rows.schema import TableSchema
+from tithe.rows.values import days_of
+
+RNG = np.random.default_rng(0)
+NUMBERS = np.round(np.exp(RNG.normal(7, 2, 60)), 2)
+
+
+def learned(values, **more):
+    """The first column of a table, and its rows in the units of the column."""
+    table = pa.table({"x": values, "beside": RNG.normal(size=len(values))})
+    schema = learn_schema(table, **more)
+    assert TableSchema.from_json(json.loads(json.dumps(schema.to_json()))) == schema
+    return schema.columns[0], schema.original_units(schema.encode(table))[:, : schema.columns[0].width]
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda x: f"${x:,.2f}",
+        lambda x: f"{x:,.2f} €",
+        lambda x: f"USD {x:,.2f}",
+        lambda x: f"{x:,.2f}%",
+        lambda x: f"{x:,.2f}".replace(",", "'"),
+        lambda x: f"{x:,.2f}".replace(",", " ").replace(".", ","),
+        lambda x: f"{x:,.2f}".replace(",", "_").replace(".", ",").replace("_", "."),
+        lambda x: f"{x:.2f} kr".replace(".", ","),
+    ],
+)
+def test_amounts_are_numbers(write):
+    column, units = learned([write(x) for x in NUMBERS])
+    assert column.what == "number" and not column.doubt
+    np.testing.assert_allclose(units[:, 0], NUMBERS, rtol=1e-12)
+
+
+def test_signs_of_amounts():
+    texts = pa.array(["-$5", "$-5", "(5.00)", "\u22125", "+5", "5-", "$", "", None])
+    np.testing.assert_array_equal(parsed_amounts(texts, "point"), [-5, -5, -5, -5, 5, *[np.nan] * 4])
+
+
+@pytest.mark.parametrize(
+    ("texts", "said"),
+    [
+        (["1,234", "2,345", "9,870"] * 9, "commas are taken to group thousands"),
+        (["$5.50", "€6.10", "$7.25"] * 9, "$ and € are taken as one unit"),
+        (["5%", "7%", "0.08"] * 9, "some values have a per cent sign"),
+        (["03/04/2025", "05/06/2025", "11/12/2025"] * 9, "read with the month first, but may have the day first"),
+        (["31/12/25", "30/11/24", "29/10/23"] * 9, "years of two digits"),
+        (["1991 W06", "1991 W07", "1991 W08"] * 9, "looks like dates in a form that is not read"),
+        ([f"{i} km" for i in range(12)] * 3, "looks like amounts with a unit"),
+        (["[1.0, 2.5]", "[0.1, 7]", "[3, 4e-5]"] * 9, "looks like vectors written as text"),
+        (["1.5", "2", "3", "none of it"] * 9, "75% of the texts are numbers, others are such as 'none of it'"),
+        (["007", "012", "123"] * 9, "leading zeros"),
+        (["20130131", "20130201", "20130915"] * 9, "look like dates, but are taken as numbers"),
+    ],
+)
+def test_what_can_be_read_in_two_ways_is_said(texts, said):
+    column, _ = learned(texts)
+    assert said in column.doubt
+
+
+@pytest.mark.parametrize(
+    ("pattern", "order"),
+    [
+        ("%m/%d/%Y %H:%M", "mdy"),
+        ("%m-%d-%Y %I:%M %p", "mdy"),
+        ("%d/%m/%Y %H:%M:%S", "dmy"),
+        ("%d.%m.%Y %H:%M", ""),
+        ("%Y/%m/%d %H:%M", "dmy"),
+        ("%d %b %Y %H:%M", "dmy"),
+        ("%B %d, %Y %I:%M %p", "dmy"),
+        ("%a, %d %b %Y %H:%M:%S GMT", "dmy"),
+        ("%d-%b-%Y", "dmy"),
+    ],
+)
+def test_dates_in_many_forms(pattern, order):
+    moments = [datetime.datetime(2013, 1, 1) + datetime.timedelta(hours=37 * i, minutes=i) for i in range(60)]
+    column, units = learned([moment.strftime(pattern) for moment in moments])
+    assert column.what == "date" and not column.doubt and not column.n_odd
+    assert column.encoding.order == order
+    wanted = days_of(pa.array([datetime.datetime.strptime(m.strftime(pattern), pattern) for m in moments]), ())
+    np.testing.assert_allclose(units[:, 0], wanted, rtol=0, atol=1e-9)
+
+
+def test_dates_have_the_bits_of_typed_ones():
+    moment = datetime.datetime(2013, 7, 4, 15, 30, 5, 250_000)
+    texts = ["7/4/2013 15:30:05.25", "07-04-2013 03:30:05.25 PM", "4 Jul 2013 15:30:05.25", "7/4/13 17:30:05.25 +02:00"]
+    assert parsed_dates(pa.array(texts), "mdy").tolist() == [days_of(pa.array([moment]), ())[0]] * len(texts)
+
+
+def test_months_and_quarters():
+    texts = pa.array(["1939 Jan", "May 2013", "2013-05", "2013 Q2", "2/30/2013", "13/13/2013", "maybe 3"])
+    days = parsed_dates(texts, "mdy")
+    wanted = [np.datetime64(day).astype(int) for day in ("1939-01-01", "2013-05-01", "2013-05-01", "2013-04-01")]
+    assert days[:4].tolist() == wanted and np.isnan(days[4:]).all()
+
+
+def test_times_and_durations():
+    hours = RNG.uniform(0, 24, 40)
+    for values in (
+        [f"{int(h)}:{int(h % 1 * 60):02}" for h in hours],
+        [datetime.time(int(h), int(h % 1 * 60)) for h in hours],
+    ):
+        column, units = learned(values)
+        assert column.what == "time" and units.shape[1] == 3
+        np.testing.assert_allclose(units[:, 0], np.floor(hours * 60) / 60, atol=1e-9)
+    spans = [datetime.timedelta(minutes=int(m)) for m in RNG.integers(1, 9000, 40)]
+    for values in (
+        spans,
+        [str(pd.Timedelta(span)) for span in spans],
+        [f"{s.total_seconds() / 60:.0f} min" for s in spans],
+    ):
+        column, units = learned(values)
+        assert column.what == "number" and column.encoding.form == "seconds"
+        np.testing.assert_allclose(units[:, 0], [span.total_seconds() for span in spans])
+    assert np.isnan(parsed_spans(pa.array(["5m", "3 s", "10:75", "13:00 pm", "x"]))).all()
+
+
+@pytest.mark.parametrize(
+    "text", ["A1", "Q1", "v1.2", "10-20", "3rd", "4x4", "C 001", "5m", "1/2", "10.0.0.1", "may", "12:5"]
+)
+def test_codes_stay_categories(text):
+    assert learned([text, f"{text}b"] * 15)[0].what == "category"
+
+
+def test_losses_by_type():
+    assert "2 infinite values" in learned([1.0, np.inf, 3.0, -np.inf, 4.0])[0].doubt
+    assert "above 2**53" in learned([2**60 + i * 7 for i in (5, 1, 3)])[0].doubt
+
+
+# -- vectors ---------------------------------------------------------------------------------------
+
+
+def embeddings(n: int = 40, k: int = 6):
+    return RNG.normal(3, 2, (n, k)).astype(np.float32)
+
+
+def test_vectors_in_every_kind_of_table(tmp_path):
+    rows = embeddings()
+    fixed = pa.FixedSizeListArray.from_arrays(pa.array(rows.ravel()), rows.shape[1])
+    table = pa.table({"v": fixed, "a": np.arange(40.0) ** 2})
+    pq.write_table(table, tmp_path / "t.parquet")
+    frame = pd.DataFrame({"v": list(rows), "a": np.arange(40.0) ** 2})
+    listed = table.set_column(0, "v", [pa.array(rows.tolist(), pa.large_list(pa.float32()))])
+    X = []
+    for where in (table, tmp_path / "t.parquet", frame, listed):
+        source = tithe.open_dataset(where)
+        assert source.feature_names[:7] == [*(f"v[{i}]" for i in range(6)), "a"]
+        assert source.schema.uses()[0].use == "vector" and not source.schema.losses()
+        X.append(np.concatenate([task().X for task in source.tasks()]))
+    for other in X[1:]:
+        np.testing.assert_array_equal(other, X[0])
+    ratio = (X[0][:, :6] - X[0][0, :6])[1:] / (rows - rows[0])[1:]  # one factor: angles and relative distances stay
+    np.testing.assert_allclose(ratio, ratio[0, 0], rtol=1e-4)
+
+
+def test_vectors_of_polars_and_duckdb():
+    polars, duckdb = pytest.importorskip("polars"), pytest.importorskip("duckdb")
+    rows = embeddings()
+    frame = polars.DataFrame(
+        {"v": polars.Series(rows, dtype=polars.Array(polars.Float32, 6)), "a": np.arange(40.0) ** 2}
+    )
+    wanted = tithe.open_dataset(pd.DataFrame({"v": list(rows), "a": np.arange(40.0) ** 2}))
+    query = duckdb.from_arrow(frame.to_arrow())
+    for where in (frame, frame.lazy(), query):
+        source = tithe.open_dataset(where)
+        for task, other in zip(source.tasks(), wanted.tasks(), strict=True):
+            np.testing.assert_array_equal(task().X, other().X)
+
+
+def test_gaps_in_vectors_are_marked():
+    values = [[1.0, 2.0], None, [3.0, np.nan], [5.0, 4.0]]
+    column, units = learned(values)
+    assert column.n_gaps == 2 and column.width == 3
+    assert units[:, 2].tolist() == [0, 1, 1, 0] and units[0, :2].tolist() == [1, 2] and units[2, 0] == 3
+
+
+def test_vectors_of_unequal_length_are_refused_by_name():
+    with pytest.raises(ValueError, match=r"Column 'x' holds lists of 1 to 3 numbers.*exclude=\['x'\]"):
+        learned([[1.0], [1.0, 2.0, 3.0]])
+    schema = learn_schema(pa.table({"x": [[1.0, 2.0], [3.0, 1.0]]}))
+    with pytest.raises(ValueError, match="Column 'x' holds lists of 3 numbers, but one length of 2 is needed"):
+        schema.encode(pa.table({"x": [[1.0, 2.0, 3.0]]}))
