@@ -23,7 +23,8 @@ from tithe.reduce.kernels import sample_rows
 
 LOSSES = ("log_loss", "squared_error", "absolute_error", "quantile", "poisson", "gamma")  # in the order of the kernels
 _LOG_LINK = ("poisson", "gamma")
-_SHARE = 0.7  # of the draw that follows the gradients; the rest is uniform
+_SHARE = 0.7  # of the draw that follows the gradients at the most; the rest is uniform
+_LITTLE, _ENOUGH = 1.2, 1.45  # worth of a row with that share at which none, and all, of it is used
 _SOFTENED = 0.1  # weight of the squared variance of a label beside its squared gradient
 _PILOT_ROWS = 10_000
 _PILOT_COLUMNS = 512  # of sparse rows: those with the most entries
@@ -282,16 +283,17 @@ class BoostingObjective(LabelledObjective, Objective[BoostedPilot]):
 
 @dataclass(frozen=True, kw_only=True)
 class PilotGradient(Construction[BoostingObjective]):
-    """p_i = u_i (.7 s_i / mean(s) + .3), s_i the size of the gradient of the loss at a boosted pilot.
+    """p_i = u_i (a s_i / mean(s) + 1 - a), s_i the size of the gradient of the loss at a boosted pilot.
 
     The pilot is two histogram gradient boostings of fifteen rounds, each on half of 10,000 rows drawn uniformly. With
     classes s^2 = sum_k g_k^2 + .1 (p_k (1 - p_k))^2, g_k = p_k - [y = k]; two classes have one g. For regressions
     s = |g|. A row with m p_i >= 1 is kept. Each class gets about ten
     draws, or all of its rows if they are fewer.
 
-    ``row_worth`` in the provenance is R = sum(u g^2) / sum(u g^2 / (.7 s / mean(s) + .3)): about as many uniform rows
+    ``row_worth`` in the provenance is R = sum(u g^2) / sum(u g^2 / (a s / mean(s) + 1 - a)): about as many uniform rows
     would have the same variance of the gradient at the pilot. Trees gain less: about R / 2 for R from 3 to 10. Below 2
-    a uniform sample does as well.
+    a uniform sample does as well. The share a is 0.7 where R is then 1.45 or more, and falls to 0 where it is 1.2: the
+    labels are noise there, and weights that differ would cost more than the draw gains.
 
     Examples
     --------
@@ -331,12 +333,22 @@ class PilotGradient(Construction[BoostingObjective]):
         fitted = BoostedPilot.of(block, objective, rng=rng) if self.fitted is None else self.fitted
         weight = block.weights()
         _, square, gradient = objective.gradients(block, fitted)
-        mean = float(weight @ gradient) / float(weight.sum())
-        score = np.ones(len(block)) if not 0.0 < mean < np.inf else _SHARE * gradient / mean + (1.0 - _SHARE)
-        total, left = float(weight @ square), float(weight @ (square / score))
-        worth = total / left if 0.0 < left < np.inf else 1.0
+        score, worth = _scores(weight, square, gradient, _SHARE)
+        share = _SHARE * min(1.0, max(0.0, (worth - _LITTLE) / (_ENOUGH - _LITTLE)))
+        if share < _SHARE:
+            score, worth = _scores(weight, square, gradient, share)
         drawn = draw_rows(block, _with_every_class(weight * score, objective.codes(block), size), size, rng)
         return replace(drawn, notes={"row_worth": round(worth, 3)})
+
+
+def _scores(weight: Array, square: Array, gradient: Array, share: float) -> tuple[Array, float]:
+    """Scores of rows of which a share follows the gradients, and what a row drawn by them is worth."""
+    mean = float(weight @ gradient) / float(weight.sum())
+    if not 0.0 < mean < np.inf or share == 0.0:
+        return np.ones(len(weight)), 1.0
+    score = share * gradient / mean + (1.0 - share)
+    total, left = float(weight @ square), float(weight @ (square / score))
+    return score, total / left if 0.0 < left < np.inf else 1.0
 
 
 def _with_every_class(score: Array, codes: Array | None, size: int) -> Array:
