@@ -27,6 +27,7 @@ _SHARE = 0.7  # of the draw that follows the gradients at the most; the rest is 
 _LITTLE, _ENOUGH = 1.2, 1.45  # worth of a row with that share at which none, and all, of it is used
 _SOFTENED = 0.1  # weight of the squared variance of a label beside its squared gradient
 _PILOT_ROWS = 10_000
+_QUERY_ROWS = 1000
 _PILOT_COLUMNS = 512  # of sparse rows: those with the most entries
 _MAX_ROUNDS, _MIN_ROUNDS, _MAX_TREES = 15, 3, 300  # of each half; fewer rounds where there are many classes
 _CHUNK_ROWS = 16_384
@@ -78,9 +79,9 @@ class BoostedPilot(Storable):
         expect(np.array_equal(self.left == -1, self.right == -1), "a node has one child")
 
     @classmethod
-    def of(cls, block: Block, objective: BoostingObjective, *, rng: Rng) -> Self:
+    def of(cls, block: Block, objective: BoostingObjective, *, rng: Rng, n_rows: int = _PILOT_ROWS) -> Self:
         """The pilot of a sample of the rows."""
-        sample = sample_rows(block, _PILOT_ROWS, rng)
+        sample = sample_rows(block, n_rows, rng)
         key = int(rng.integers(2**64, dtype=np.uint64))
         second = _half_of(sample, key) == 1
         halves = [_fitted_half(sample.take(np.flatnonzero(second == half)), objective) for half in (False, True)]
@@ -261,7 +262,11 @@ class BoostingObjective(LabelledObjective, Objective[BoostedPilot]):
         return block.y.astype(np.float64, copy=False)
 
     def solve(self, block: Block, *, rng: Rng, init: BoostedPilot | None = None) -> BoostedPilot:
-        return BoostedPilot.of(block, self, rng=rng)
+        return BoostedPilot.of(block, self, rng=rng, n_rows=len(block))
+
+    def random_params(self, block: Block, *, n_bases: int, rng: Rng) -> list[BoostedPilot]:
+        """Models of small samples."""
+        return [BoostedPilot.of(block, self, rng=rng, n_rows=_QUERY_ROWS) for _ in range(n_bases)]
 
     def cost(self, block: Block, params: BoostedPilot) -> Array:
         return self.gradients(block, params)[0]

@@ -53,6 +53,7 @@ from tithe.meta.other_estimators import (
     fitted_to_labels,
     if_inner_has,
     last_step,
+    library_of,
     require_method,
     residuals,
     score_of,
@@ -406,6 +407,7 @@ class CoresetEstimator(OuterEstimator, CoresetLearner, MetaEstimatorMixin, BaseE
     def _with_leaves(self, fitted: Any, aside: Block, given: OriginalRows, training: DataPass) -> tuple[Any, bool]:
         """The estimator with leaf values from all rows if they are better on the rows set aside, and whether so."""
         refitted, X = refitted_leaves(fitted, training, given.of, self._labels), given.of(aside)
+        assert aside.y is not None
         before, after = (mean_loss(model, X, aside.y, aside.sample_weight) for model in (fitted, refitted))
         return (refitted, True) if after < before else (fitted, False)
 
@@ -476,7 +478,8 @@ class CoresetEstimator(OuterEstimator, CoresetLearner, MetaEstimatorMixin, BaseE
         """What the estimator gets of X: rows of a frame, if it was fitted on such rows, else numbers."""
         if self._columns is not None and is_frame(X):
             return OriginalRows(frame=selected(X, self._columns))
-        return OriginalRows(schema=self.schema_ if self._is_viewed else None)
+        as_text = library_of(self.estimator) == "catboost"
+        return OriginalRows(schema=self.schema_ if self._is_viewed else None, as_text=as_text)
 
     # -- methods of a fitted model -------------------------------------------------------------
 
@@ -498,7 +501,8 @@ class CoresetEstimator(OuterEstimator, CoresetLearner, MetaEstimatorMixin, BaseE
     def charts(self) -> list[BarChart]:
         """The importances of the columns, if the estimator has them."""
         values = importances(self.estimator_)
-        names = list(getattr(self.estimator_, "feature_names_in_", column_names(self)))
+        own = "feature_names_" if self._is_viewed and library_of(self.estimator_) == "catboost" else "feature_names_in_"
+        names = list(getattr(self.estimator_, own, column_names(self)))
         if values is None or len(values) != len(names):
             return []
         return [BarChart.of_largest("importances of columns", names, values, "share of the gain")]

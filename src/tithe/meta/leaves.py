@@ -124,10 +124,12 @@ def _leaves_of(forest: _Forest, inputs: Callable[[Block], Any], first: int, last
 
 def _targets(data: DataPass, numbers: Array | None) -> tuple[Array, Array | None]:
     """Targets and weights of all rows; a row of a class that the estimator does not know has no weight."""
-    parts = list(data.each(lambda block: (block.y, block.sample_weight)))
+    parts = [(np.asarray(part), w) for part, w in data.each(lambda block: (block.y, block.sample_weight))]
     y = np.concatenate([y for y, _ in parts])
     weighted = any(weight is not None for _, weight in parts)
-    weight = np.concatenate([np.ones(len(y)) if w is None else w for y, w in parts]) if weighted else None
+    weight = None
+    if weighted:
+        weight = np.concatenate([np.ones(len(part)) if w is None else w for part, w in parts])
     if numbers is None:
         return y.astype(np.float64, copy=False), weight
     y = numbers[y].astype(np.int32)
@@ -151,7 +153,7 @@ def _round(forest: _Forest, number: int, leaves: Array, margins: Array, y: Array
     for k, (G, H, mass) in enumerate(sums):
         G = np.sign(G) * np.maximum(np.abs(G) - forest.alpha, 0.0)
         value = forest.rate * np.clip(-G / np.maximum(H + forest.lam, _TINY), -forest.most, forest.most)
-        value[H < forest.least] = 0.0
+        value[forest.least > H] = 0.0
         old = forest.old_values(number * forest.n_outputs + k)
         values.append(np.where(mass > 0.0, value, old if number else old - forest.baked[k]))
         for at in chunks:

@@ -130,13 +130,13 @@ def _is_pairwise(estimator: Any) -> bool:
 def takes_categories(estimator: Any) -> bool:
     """Whether an estimator treats gaps and categories of a frame itself, or looks up the columns of one by name.
 
-    These are the boosted trees of scikit-learn, LightGBM and XGBoost, and pipelines that begin with a
+    These are the boosted trees of scikit-learn, LightGBM, XGBoost and CatBoost, and pipelines that begin with a
     `sklearn.compose.ColumnTransformer`.
     """
     if isinstance(estimator, Pipeline):
         return isinstance(estimator.steps[0][1], ColumnTransformer)
     from_dtype = estimator.get_params(deep=False).get("categorical_features") == "from_dtype"
-    return from_dtype or library_of(estimator) in ("lightgbm", "xgboost")
+    return from_dtype or library_of(estimator) in ("lightgbm", "xgboost", "catboost")
 
 
 def library_of(estimator: Any) -> str:
@@ -149,6 +149,10 @@ def with_categories(estimator: Any, rows: Any) -> Any:
     """The estimator, set to take categories if the rows to fit it to have some and it must be told so."""
     if library_of(estimator) == "xgboost" and is_frame(rows):
         estimator.set_params(enable_categorical=True)
+    if library_of(estimator) == "catboost" and is_frame(rows) and estimator.get_params().get("cat_features") is None:
+        kinds = nw.from_native(rows, eager_only=True).schema.items()
+        texts = [name for name, kind in kinds if kind == nw.String or kind == nw.Object]
+        estimator.set_params(**({"cat_features": texts} if texts else {}))
     return estimator
 
 
@@ -280,31 +284,46 @@ class OriginalRows:
         The frame that the numeric rows were made from; their ids are positions in it.
     schema : TableSchema or None
         If there is no frame: the schema by which numeric rows become a frame again. None: numeric rows are taken.
+    as_text : bool
+        Whether categories of that frame are texts, gaps the empty one.
     fit_params : mapping
     """
 
     frame: Any = None
     schema: TableSchema | None = None
+    as_text: bool = False
     fit_params: Mapping[str, Any] = field(default_factory=dict)
 
     def for_learner(self, estimator: Any, schema: TableSchema | None) -> OriginalRows:
         """The same for an estimator that treats gaps and categories itself, once the schema of the rows is known.
 
         It gets frames by the schema, where there is no frame, or one with text, dates or lists, which it cannot take.
-        CatBoost gets numbers in place of a frame with other columns, unless its ``cat_features`` are set.
+        Categories of such a frame are texts for CatBoost, whose ``cat_features`` are set to them if they are not set.
         """
-        if library_of(estimator) == "catboost" and self.frame is not None:
-            as_it_is = estimator.get_params().get("cat_features") is not None or _is_plain(self.frame, categories=False)
-            return self if as_it_is else replace(self, frame=None)
+        catboost = library_of(estimator) == "catboost"
+        if catboost and self.frame is not None and estimator.get_params().get("cat_features") is not None:
+            return self
         needed = schema is not None and takes_categories(estimator) and can_view()
-        plain = self.frame is not None and (isinstance(estimator, Pipeline) or _is_plain(self.frame))
-        return replace(self, frame=None, schema=schema) if needed and not plain else self
+        known = isinstance(estimator, Pipeline) or (
+            self.frame is not None and _is_plain(self.frame, categories=not catboost)
+        )
+        plain = self.frame is not None and known
+        return replace(self, frame=None, schema=schema, as_text=catboost) if needed and not plain else self
 
     def of(self, block: Block) -> Any:
         """The original rows of a block."""
         if self.frame is not None:
             return rows_at(self.frame, block.row_ids())
-        return block.X if self.schema is None else frame_view(self.schema, block.X)
+        return block.X if self.schema is None else self._view(block.X)
+
+    def _view(self, X: Any) -> Any:
+        assert self.schema is not None
+        frame = frame_view(self.schema, X)
+        if self.as_text:
+            names = frame.select_dtypes("category").columns
+            frame = frame.assign(**{name: frame[name].astype(object).where(frame[name].notna(), "") for name in names})
+            frame = frame.astype(dict.fromkeys(names, str))
+        return frame
 
     def arguments(self) -> dict[str, Any]:
         """Further arguments of ``fit``; frames of an ``eval_set`` become rows as those to learn from."""
@@ -315,7 +334,7 @@ class OriginalRows:
 
     def _viewed(self, rows: Any) -> Any:
         assert self.schema is not None
-        return frame_view(self.schema, self.schema.encode(frame_table(rows))) if is_frame(rows) else rows
+        return self._view(self.schema.encode(frame_table(rows))) if is_frame(rows) else rows
 
 
 def _is_plain(frame: Any, *, categories: bool = True) -> bool:
