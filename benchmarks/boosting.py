@@ -5,9 +5,9 @@
 
 Every model stops early on a weighted fifth of the rows that it learns from, and is then fitted to all of these; a
 quarter of the rows is held out and seen by none. "balanced" draws as many rows of each class, with weights; "uniform x
-1.5" has 1.5 times as many rows. On all rows there are a plain fit and, with LightGBM, GOSS and bagging of a share of
-the rows. Scores are log-loss, or the mean squared error of regressions over the variance of y; and AUC (mean over
-classes), or R2.
+1.5" has 1.5 times as many rows; "leaves of all rows" is ``polish="leaves"``. On all rows there are a plain fit and,
+with LightGBM, GOSS and bagging of a share of the rows. Scores are log-loss, or the mean squared error of regressions
+over the variance of y; and AUC (mean over classes), or R2.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from sklearn.metrics import log_loss, r2_score, roc_auc_score
 from common import load_labelled, save, show
 from tithe import CoresetEstimator
 from tithe.meta.ensembles import best_rounds, with_rounds
+from tithe.meta.leaves import leaf_obstacle
 
 STOP = 0.2  # share of the rows for early stopping
 HELD_OUT = 0.25
@@ -36,6 +37,7 @@ TWO_CLASSES = (
 MANY_CLASSES = ("covtype", "shuttle", "kddcup99_10pct")
 REGRESSIONS = ("elevation", "delay")
 OTHERS = ("flights",)
+METHODS = ("coreset", "uniform", "uniform x 1.5", "balanced", "leaves of all rows")
 
 
 def load(folder: Path, name: str) -> Task:
@@ -55,11 +57,11 @@ def load(folder: Path, name: str) -> Task:
 def _flights(folder: Path, name: str) -> Task:
     """Hour, weekday, month, distance and airports of flights: late by more than 15 minutes, or by how many minutes."""
     with np.load(folder / "flights_us_2001.npz") as archive:
-        part = {key: archive[key].astype(np.float64) for key in archive.files if archive[key].ndim}  # type: ignore
+        part = {key: archive[key] for key in ("minute", "distance", "origin", "destination", "delay")}
     minute = part["minute"]
     columns = [minute // 60 % 24, minute // 1440 % 7, minute // 43_200, part["distance"], part["origin"]]
-    X = np.column_stack([*columns, part["destination"]])
-    delay = part["delay"]
+    X = np.column_stack([*columns, part["destination"]]).astype(np.float64)
+    delay = part["delay"].astype(np.float64)
     return X, (delay > 15).astype(np.int64) if name == "flights" else np.clip(delay, -60, 180)
 
 
@@ -127,6 +129,9 @@ def methods(model: Any, X: Any, y: np.ndarray, share: float, seed: int) -> Itera
     )
     if is_classifier(model):
         yield "balanced", lambda: stopped(model, *balanced(X, y, size, seed), seed)
+    if leaf_obstacle(model) is None:
+        leaves = {**options, "validation_fraction": 0.05, "polish": "leaves"}
+        yield "leaves of all rows", lambda: CoresetEstimator(model, coreset_size=size, **leaves).fit(X, y)
 
 
 def on_all_rows(model: Any, library: str, shares: list[float]) -> Iterator[tuple[str, Any]]:
@@ -138,58 +143,78 @@ def on_all_rows(model: Any, library: str, shares: list[float]) -> Iterator[tuple
 
 
 def run(folder: Path, name: str, library: str, arguments: argparse.Namespace) -> dict[str, Any]:
-    """All methods on one task; losses and seconds of the processor by method and share."""
+    """All methods on one task: medians over the seeds of losses, goodness and seconds of the processor."""
     X, y = load(folder, name)
     rng = np.random.default_rng(0)
     order = rng.permutation(len(y))[: arguments.rows]
     n_held = round(HELD_OUT * len(order))
     test, train = np.sort(order[:n_held]), np.sort(order[n_held:])
     model = trees(library, name not in REGRESSIONS, arguments.rounds)
-    outcomes: list[dict[str, Any]] = []
+    outcomes: dict[tuple[str, float], list[tuple[float, float, float]]] = {}
 
-    def measure(method: str, share: float, seed: int, fit: Callable[[], Any]) -> Any:
+    def measure(method: str, share: float, fit: Callable[[], Any]) -> Any:
         start = time.process_time()
         fitted = fit()
         seconds = time.process_time() - start
-        loss, good = scores(fitted, X[test], y[test])
-        outcomes.append({"method": method, "share": share, "seed": seed, "loss": loss, "good": good, "cpu": seconds})
+        outcomes.setdefault((method, share), []).append((*scores(fitted, X[test], y[test]), seconds))
         return fitted
 
-    worth = []
+    worth: dict[float, list[float]] = {}
+    methods_of_first = methods(model, X[train], y[train], arguments.shares[0], 0)
+    next(methods_of_first)[1]()  # compiles
     for share in arguments.shares:
         for seed in range(arguments.seeds):
             for method, fit in methods(model, X[train], y[train], share, seed):
-                fitted = measure(method, share, seed, fit)
+                fitted = measure(method, share, fit)
                 if method == "coreset":
-                    worth.append(fitted.coreset_.provenance["row_worth"])
+                    worth.setdefault(share, []).append(fitted.coreset_.provenance["row_worth"])
     for method, whole in on_all_rows(model, library, arguments.shares):
-        measure(method, 1.0, 0, lambda whole=whole: stopped(whole, X[train], y[train], None, 0))
-    shape = {
-        "rows": len(train),
-        "columns": int(X.shape[1]),
-        "classes": len(np.unique(y)) if is_classifier(model) else 0,
-    }
-    return {**shape, "worth": float(np.median(worth)), "outcomes": outcomes}
+        measure(method, 1.0, lambda whole=whole: stopped(whole, X[train], y[train], None, 0))
+    cells = []
+    for (method, share), found in outcomes.items():
+        loss, good, cpu = np.array(found).T
+        cell = {
+            "method": method,
+            "share": share,
+            "loss": np.median(loss),
+            "good": np.median(good),
+            "cpu": np.median(cpu),
+        }
+        if (method, share) != ("uniform", share) and ("uniform", share) in outcomes:
+            theirs = np.array(outcomes["uniform", share])
+            cell |= {"to uniform": np.median(loss / theirs[:, 0]), "more good": np.median(good - theirs[:, 1])}
+        if method == "coreset":
+            cell["worth"] = np.median(worth[share])
+        cells.append({key: value if isinstance(value, str) else float(value) for key, value in cell.items()})
+    n_classes = len(np.unique(y)) if is_classifier(model) else 0
+    return {"rows": len(train), "columns": int(X.shape[1]), "classes": n_classes, "cells": cells}
 
 
 def summary(results: dict[str, Any], shares: list[float]) -> list[list[Any]]:
-    """Median losses over that of all rows, one line a task and share."""
+    """Losses over that of all rows, one line a task and share, and seconds of the processor."""
     table = []
     for name, task in results.items():
-
-        def losses(method: str, share: float, key: str = "loss", task: dict[str, Any] = task) -> list[float]:
-            return [o[key] for o in task["outcomes"] if o["method"] == method and o["share"] == share]
-
-        (full,) = losses("all rows", 1.0)
+        cells = {(cell["method"], cell["share"]): cell for cell in task["cells"]}
+        full = cells["all rows", 1.0]
         for share in shares:
-            ours, theirs = np.array(losses("coreset", share)), np.array(losses("uniform", share))
-            more = np.median(losses("uniform x 1.5", share))
-            evenly = losses("balanced", share)
-            gain = np.median(losses("coreset", share, "good")) - np.median(losses("uniform", share, "good"))
-            ratio = float(np.median(ours / theirs))
-            cells = [float(np.median(v)) / full if len(v) else "-" for v in (ours, theirs, [more], evenly)]
-            table.append([f"{name}, {share:.0%}", task["rows"], task["worth"], *cells, ratio, float(gain)])
+            row = [cells.get((method, share)) for method in METHODS]
+            losses = [cell["loss"] / full["loss"] if cell else "-" for cell in row]
+            ours = cells["coreset", share]
+            seen = [worth_seen(cells, share)]
+            line = [f"{name}, {share:.0%}", task["rows"], ours["worth"], *seen, *losses]
+            table.append([*line, ours["to uniform"], ours["more good"], ours["cpu"] / full["cpu"]])
     return table
+
+
+def worth_seen(cells: dict[tuple[str, float], Any], share: float) -> float:
+    """Uniform rows that reach the loss of one row of the coreset, by a line through uniform rows and 1.5 times as many.
+
+    The line is one of logarithms: of the loss above the smallest of any method, and of the number of rows.
+    """
+    best = min(cell["loss"] for cell in cells.values()) * 0.999
+    ours, one, more = (np.log(cells[name, share]["loss"] - best) for name in ("coreset", "uniform", "uniform x 1.5"))
+    slope = (one - more) / np.log(1.5)
+    return float(np.exp(min((one - ours) / slope, np.log(99.0)))) if slope > 0.05 else float("nan")
 
 
 def main() -> None:
@@ -198,7 +223,7 @@ def main() -> None:
     every = ",".join((*TWO_CLASSES, *OTHERS, *MANY_CLASSES, *REGRESSIONS))
     parser.add_argument("--tasks", default=every)
     parser.add_argument("--libraries", default="lightgbm")
-    parser.add_argument("--shares", default="0.05,0.2")
+    parser.add_argument("--shares", default="0.01,0.05,0.2")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--rounds", type=int, default=200)
     parser.add_argument("--rows", type=int, help="use only so many rows of each task, held out ones included")
@@ -214,8 +239,8 @@ def main() -> None:
             save(arguments.name, {"libraries": results})
         show(
             f"{library}: median held-out loss over that of all rows",
-            ["task", "rows", "foretold worth", "coreset", "uniform", "uniform x 1.5", "balanced", "coreset/uniform",
-             "more AUC or R2"],
+            ["task", "rows", "foretold worth", "worth seen", *METHODS, "coreset/uniform", "more AUC or R2",
+             "cpu / all rows"],
             summary(results[library], arguments.shares),
         )  # fmt: skip
 

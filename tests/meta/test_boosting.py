@@ -11,7 +11,7 @@ from leaf_source import LeafSource
 from scipy import sparse
 from sklearn.ensemble import HistGradientBoostingClassifier
 
-from tithe import Block, CoresetStream, build_coreset, load_coreset, save_coreset
+from tithe import Block, CoresetStream, build_coreset, compare, load_coreset, save_coreset
 from tithe.core.errors import FileFormatError
 from tithe.core.seeding import hashed
 from tithe.core.state_checks import checked
@@ -172,3 +172,19 @@ def test_what_is_refused_and_said(rows) -> None:
     with pytest.raises(ValueError, match="give y"):
         build_coreset(X, objective=BoostingObjective(loss="squared_error"), coreset_size=100)
     assert worth_in_words(3.6).endswith("up to 4 random ones")
+
+
+def test_a_comparison_says_what_a_row_is_worth(rows) -> None:
+    X, y = rows
+    result = compare(X[:6000], y[:6000], objective="boosting", sizes=[0.1], n_repeats=2)
+    worth = next(line["row_worth"] for line in result.table if line["method"] == "pilot_gradient")
+    assert worth > 2.0 and worth_in_words(worth) in result.worth_note and result.worth_note in repr(result)
+    assert result.quality == "cost per row" and result.table[0]["method"] == "all rows"
+
+
+def test_noisy_labels_are_drawn_uniformly(rows) -> None:
+    X, _ = rows
+    y = np.random.default_rng(4).integers(0, 2, len(X))
+    coreset = build_coreset(X, y, **SIZE)
+    assert coreset.provenance["row_worth"] == pytest.approx(1.0, abs=0.05)
+    assert coreset.effective_size > 0.99 * len(coreset)

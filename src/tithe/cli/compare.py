@@ -122,7 +122,7 @@ def compare(  # type: ignore[no-untyped-def]
         page = result.write(output)
     title = f"{objective} on {result.n_rows:,} rows, {result.n_held_out:,} held out"
     print_table(title, *result.text_rows())
-    for note in filter(None, (result.reference_note, result.draw_note)):
+    for note in filter(None, (result.reference_note, result.draw_note, result.worth_note)):
         click.echo(note)
     click.echo(str(result.recommendation))
     click.echo(f"Report: {page}")

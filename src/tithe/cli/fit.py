@@ -153,6 +153,9 @@ def _ensemble_command(name: str) -> click.Command:
         text = "Share of the rows kept that the number of rounds is chosen on; 0 takes n_estimators as it is."
         share = click.FloatRange(0, 1, max_open=True)
         options.append(click.Option(["--early-stopping"], type=share, default=0.2, help=text))
+    if name in ("lightgbm", "xgboost"):
+        text = "Splits from the rows kept, values of the leaves from all rows, if that is better on rows held out."
+        options.append(click.Option(["--polish"], type=click.Choice(["leaves"]), help=text))
     assert _fit.callback is not None
     return LearnerCommand(
         name,
@@ -392,7 +395,7 @@ def _print_plan(
     from tithe.reduce.plan import Plan
 
     goal, size = model.planned(source.n_rows, source.n_features)
-    rounds = model.usual_rounds if model.polish == "auto" else model.polish
+    rounds = model.usual_rounds if isinstance(model.polish, str) else model.polish
     passes = 2 + rounds + (_target_of(model) == "class") + (scored.held_out is not None)
     plan = Plan.of(goal, "auto", resolve_size(size, source.n_rows), calibrate=True, seed=seed)
     print_plan(output, source, plan, where, why=why, jobs=jobs, passes=passes)
@@ -580,5 +583,6 @@ def installed_estimator(name: str, *, estimator_parameters: dict[str, Any], rand
         raise click.UsageError(f"There is no estimator {name!r}: {error}") from error
     if "random_state" in estimator.get_params() and "random_state" not in estimator_parameters:
         estimator.set_params(random_state=random_state)
-    # rows are held out by the command
-    return CoresetEstimator(estimator, validation_fraction=0.0, random_state=random_state, **options)
+    polish = options.pop("polish", None) or 0
+    aside = _SHARE if polish else 0.0  # the rows that the command holds out must not decide which leaves are kept
+    return CoresetEstimator(estimator, validation_fraction=aside, polish=polish, random_state=random_state, **options)

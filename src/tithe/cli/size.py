@@ -111,7 +111,7 @@ def print_plan(
     """Print what a run would take, measured by reading and reducing one leaf."""
     from tithe.core.parallel import available_threads
 
-    opening, seconds, first_rows = _one_leaf(source, plan)
+    opening, seconds, first_rows, worth = _one_leaf(source, plan)
     baseline, jobs = memory(), jobs or available_threads()  # by now all is loaded and compiled
     n_rows = _rows_about(source, where) if source.n_rows is None else source.n_rows
     levels, rows, leaves, time = 20, *("not known beforehand",) * 3
@@ -131,6 +131,8 @@ def print_plan(
         "peak memory, about": bytes_text(baseline + held),
         "time, about": time,
     }
+    if worth is not None:
+        facts["worth of a row"] = worth
     print_table(f"{output}: not written, this is a dry run", ["", ""], [[*fact] for fact in facts.items()])
 
 
@@ -147,14 +149,15 @@ def _rows_about(source: Source, where: Sequence[str]) -> int | None:
     return int((source.n_bytes or 0) * n_lines / len(lines))
 
 
-def _one_leaf(source: Source, plan: Plan) -> tuple[float, float, int]:
-    """Seconds to take a sample and learn from it, to read and reduce the first leaf, and its rows."""
+def _one_leaf(source: Source, plan: Plan) -> tuple[float, float, int, str | None]:
+    """Seconds to take a sample and learn from it, to read and reduce the first leaf, its rows, and their worth."""
     from time import perf_counter
 
     import numpy as np
 
     from tithe.core.parallel import limit_threads, single_blas_thread
     from tithe.core.seeding import rng_for
+    from tithe.meta.boosting import worth_in_words
     from tithe.reduce.plan import leaf_rows_for
 
     if not source.replayable:
@@ -168,10 +171,12 @@ def _one_leaf(source: Source, plan: Plan) -> tuple[float, float, int]:
         classes = np.unique(np.concatenate([leaf.y, sample.y])) if labelled else None
         reducer = plan.start(sample, n_rows=source.n_rows, classes=classes)
         opening = perf_counter() - start
-        reducer.leaf(leaf, (0, 0))  # the first time compiles
+        reduced = reducer.leaf(leaf, (0, 0))  # the first time compiles
         begun = perf_counter()
         reducer.leaf(task(), (0, 0))
-        return opening, perf_counter() - begun, len(leaf)
+        seconds = perf_counter() - begun
+    worth = None if reduced is None else reduced.provenance.get("row_worth")
+    return opening, seconds, len(leaf), worth_in_words(worth) if isinstance(worth, float) else None
 
 
 @click.command(cls=ObjectiveCommand)

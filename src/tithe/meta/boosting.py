@@ -23,9 +23,11 @@ from tithe.reduce.kernels import sample_rows
 
 LOSSES = ("log_loss", "squared_error", "absolute_error", "quantile", "poisson", "gamma")  # in the order of the kernels
 _LOG_LINK = ("poisson", "gamma")
-_SHARE = 0.7  # of the draw that follows the gradients; the rest is uniform
+_SHARE = 0.7  # of the draw that follows the gradients at the most; the rest is uniform
+_LITTLE, _ENOUGH = 1.2, 1.45  # worth of a row with that share at which none, and all, of it is used
 _SOFTENED = 0.1  # weight of the squared variance of a label beside its squared gradient
 _PILOT_ROWS = 10_000
+_QUERY_ROWS = 1000
 _PILOT_COLUMNS = 512  # of sparse rows: those with the most entries
 _MAX_ROUNDS, _MIN_ROUNDS, _MAX_TREES = 15, 3, 300  # of each half; fewer rounds where there are many classes
 _CHUNK_ROWS = 16_384
@@ -77,9 +79,9 @@ class BoostedPilot(Storable):
         expect(np.array_equal(self.left == -1, self.right == -1), "a node has one child")
 
     @classmethod
-    def of(cls, block: Block, objective: BoostingObjective, *, rng: Rng) -> Self:
+    def of(cls, block: Block, objective: BoostingObjective, *, rng: Rng, n_rows: int = _PILOT_ROWS) -> Self:
         """The pilot of a sample of the rows."""
-        sample = sample_rows(block, _PILOT_ROWS, rng)
+        sample = sample_rows(block, n_rows, rng)
         key = int(rng.integers(2**64, dtype=np.uint64))
         second = _half_of(sample, key) == 1
         halves = [_fitted_half(sample.take(np.flatnonzero(second == half)), objective) for half in (False, True)]
@@ -260,7 +262,11 @@ class BoostingObjective(LabelledObjective, Objective[BoostedPilot]):
         return block.y.astype(np.float64, copy=False)
 
     def solve(self, block: Block, *, rng: Rng, init: BoostedPilot | None = None) -> BoostedPilot:
-        return BoostedPilot.of(block, self, rng=rng)
+        return BoostedPilot.of(block, self, rng=rng, n_rows=len(block))
+
+    def random_params(self, block: Block, *, n_bases: int, rng: Rng) -> list[BoostedPilot]:
+        """Models of small samples."""
+        return [BoostedPilot.of(block, self, rng=rng, n_rows=_QUERY_ROWS) for _ in range(n_bases)]
 
     def cost(self, block: Block, params: BoostedPilot) -> Array:
         return self.gradients(block, params)[0]
@@ -282,16 +288,17 @@ class BoostingObjective(LabelledObjective, Objective[BoostedPilot]):
 
 @dataclass(frozen=True, kw_only=True)
 class PilotGradient(Construction[BoostingObjective]):
-    """p_i = u_i (.7 s_i / mean(s) + .3), s_i the size of the gradient of the loss at a boosted pilot.
+    """p_i = u_i (a s_i / mean(s) + 1 - a), s_i the size of the gradient of the loss at a boosted pilot.
 
     The pilot is two histogram gradient boostings of fifteen rounds, each on half of 10,000 rows drawn uniformly. With
     classes s^2 = sum_k g_k^2 + .1 (p_k (1 - p_k))^2, g_k = p_k - [y = k]; two classes have one g. For regressions
     s = |g|. A row with m p_i >= 1 is kept. Each class gets about ten
     draws, or all of its rows if they are fewer.
 
-    ``row_worth`` in the provenance is R = sum(u g^2) / sum(u g^2 / (.7 s / mean(s) + .3)): about as many uniform rows
+    ``row_worth`` in the provenance is R = sum(u g^2) / sum(u g^2 / (a s / mean(s) + 1 - a)): about as many uniform rows
     would have the same variance of the gradient at the pilot. Trees gain less: about R / 2 for R from 3 to 10. Below 2
-    a uniform sample does as well.
+    a uniform sample does as well. The share a is 0.7 where R is then 1.45 or more, and falls to 0 where it is 1.2: the
+    labels are noise there, and weights that differ would cost more than the draw gains.
 
     Examples
     --------
@@ -331,12 +338,22 @@ class PilotGradient(Construction[BoostingObjective]):
         fitted = BoostedPilot.of(block, objective, rng=rng) if self.fitted is None else self.fitted
         weight = block.weights()
         _, square, gradient = objective.gradients(block, fitted)
-        mean = float(weight @ gradient) / float(weight.sum())
-        score = np.ones(len(block)) if not 0.0 < mean < np.inf else _SHARE * gradient / mean + (1.0 - _SHARE)
-        total, left = float(weight @ square), float(weight @ (square / score))
-        worth = total / left if 0.0 < left < np.inf else 1.0
+        score, worth = _scores(weight, square, gradient, _SHARE)
+        share = _SHARE * min(1.0, max(0.0, (worth - _LITTLE) / (_ENOUGH - _LITTLE)))
+        if share < _SHARE:
+            score, worth = _scores(weight, square, gradient, share)
         drawn = draw_rows(block, _with_every_class(weight * score, objective.codes(block), size), size, rng)
         return replace(drawn, notes={"row_worth": round(worth, 3)})
+
+
+def _scores(weight: Array, square: Array, gradient: Array, share: float) -> tuple[Array, float]:
+    """Scores of rows of which a share follows the gradients, and what a row drawn by them is worth."""
+    mean = float(weight @ gradient) / float(weight.sum())
+    if not 0.0 < mean < np.inf or share == 0.0:
+        return np.ones(len(weight)), 1.0
+    score = share * gradient / mean + (1.0 - share)
+    total, left = float(weight @ square), float(weight @ (square / score))
+    return score, total / left if 0.0 < left < np.inf else 1.0
 
 
 def _with_every_class(score: Array, codes: Array | None, size: int) -> Array:

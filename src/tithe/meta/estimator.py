@@ -43,6 +43,7 @@ from tithe.meta.ensembles import (
     learning_weights,
     with_rounds,
 )
+from tithe.meta.leaves import leaf_obstacle, mean_loss, refitted_leaves
 from tithe.meta.other_estimators import (
     OriginalRows,
     OuterEstimator,
@@ -52,6 +53,7 @@ from tithe.meta.other_estimators import (
     fitted_to_labels,
     if_inner_has,
     last_step,
+    library_of,
     needs_dense_rows,
     require_method,
     residuals,
@@ -89,10 +91,15 @@ class CoresetEstimator(OuterEstimator, CoresetLearner, MetaEstimatorMixin, BaseE
         from 5,000 to 500,000. All are used if there are no more.
     construction, calibrate, engine
         See `build_coreset`.
-    polish : int
+    polish : int or "leaves"
         Rounds of re-calibration: residuals of the fitted model are taken on all rows, the weights are calibrated to
         their products with the columns, and the estimator is fitted again. A round is kept only if the score on all
-        rows rises. Needs ``predict``, a y and the generic objective.
+        rises. Needs ``predict``, a y and the generic objective.
+        ``"leaves"``, for LightGBM and XGBoost: the splits are those of the coreset, and the leaves get the values that
+        the library would give them on all rows (not those set aside), which need not fit into memory. They are kept
+        only if the loss on the rows set aside is smaller: ``leaves_kept_``. It takes as long as to predict all rows
+        and about as long again, and passes over a source: one for every 0.5 GB of leaf numbers, which are a byte for
+        each tree and row.
     validation_fraction : float
         Share of the rows, drawn uniformly, that are not used for the coreset, so that the model can be scored on them:
         ``certificate_``. Rows that are merely not in the coreset are easier than average, since hard rows are drawn
@@ -126,6 +133,8 @@ class CoresetEstimator(OuterEstimator, CoresetLearner, MetaEstimatorMixin, BaseE
         Log-loss and AUC of classifiers with probabilities, R2 of regressors, on the same rows.
     n_rounds_ : int or None
         The number of rounds that ``early_stopping`` found.
+    leaves_kept_ : bool or None
+        Whether ``polish="leaves"`` lowered the loss on the rows set aside. None without it.
     validation_indices_ : array or None
         Positions in the training data of the rows set aside. None after a fit from a source, where a hash of the row
         id decides; `certify` finds these rows again. No rows are set aside if a source can be read only once.
@@ -154,6 +163,7 @@ class CoresetEstimator(OuterEstimator, CoresetLearner, MetaEstimatorMixin, BaseE
     certificate_ = FittedAttribute[Certificate | None](optional=True)
     held_out_scores_ = FittedAttribute[list[HeldOutScore]](optional=True)
     n_rounds_ = FittedAttribute[int | None](optional=True)
+    leaves_kept_ = FittedAttribute[bool | None](optional=True)
     estimator_ = FittedAttribute[Any]()
     validation_indices_ = FittedAttribute[Array | None](Optional(Integers("aside", least=0)))
     _aside = FittedAttribute[tuple[int, float] | None](
@@ -180,7 +190,7 @@ class CoresetEstimator(OuterEstimator, CoresetLearner, MetaEstimatorMixin, BaseE
         coreset_size: int | float | str = "auto",
         construction: Any = "auto",
         calibrate: bool = True,
-        polish: int = 0,
+        polish: int | str = 0,
         validation_fraction: float = 0.05,
         early_stopping: float = 0.0,
         compare_uniform: bool = False,
@@ -256,8 +266,10 @@ class CoresetEstimator(OuterEstimator, CoresetLearner, MetaEstimatorMixin, BaseE
 
     def _check_options(self) -> None:
         check_learns_from_coresets(self.estimator)
-        rounds, _ = polish_rounds(self.polish)
+        rounds = self._n_polish_rounds
         super()._check_options()
+        if self.polish == "leaves":
+            self._check_leaves()
         if self.early_stopping:
             check_stops_early(self.estimator)
         if self.compare_uniform and not self.validation_fraction:
@@ -266,9 +278,25 @@ class CoresetEstimator(OuterEstimator, CoresetLearner, MetaEstimatorMixin, BaseE
         if rounds and not (self.calibrate and by_name):
             raise ValueError("polish re-calibrates the weights: it needs calibrate=True and objective='generic'.")
 
+    @property
+    def _n_polish_rounds(self) -> int:
+        return 0 if self.polish == "leaves" else polish_rounds(self.polish)[0]
+
+    def _check_leaves(self) -> None:
+        obstacle = leaf_obstacle(self.estimator)
+        if obstacle is not None:
+            raise ValueError(f"polish='leaves' is not for this estimator: {obstacle}. Set polish=0.")
+        if not self.validation_fraction:
+            raise ValueError("polish='leaves' is judged on rows set aside: set validation_fraction above 0.")
+
+    def _refuse_polish(self) -> None:
+        if self.polish == "leaves":
+            raise ValueError("polish='leaves' reads all rows again, and those of partial_fit are gone: set polish=0.")
+        super()._refuse_polish()
+
     def _objective(self) -> Any:
         n_classes = 0 if self._labels is None else len(self._labels)
-        auto = "generic" if self.polish else "auto"
+        auto = "generic" if self._n_polish_rounds else "auto"
         return learning_objective(self.estimator, auto if self.objective == "auto" else self.objective, n_classes)
 
     def _auto_size(self, n_rows: int | None, n_features: int) -> int:
@@ -276,9 +304,11 @@ class CoresetEstimator(OuterEstimator, CoresetLearner, MetaEstimatorMixin, BaseE
 
     def _prepare(self, data: DataPass, *, reset: bool) -> DataPass:
         """Passes over the rows with class numbers in place of labels."""
-        has_rounds, classifier = polish_rounds(self.polish)[0] > 0, is_classifier(self.estimator)
+        has_rounds, classifier = self._n_polish_rounds > 0, is_classifier(self.estimator)
         if has_rounds and not isinstance(data.rows, Block):
             raise ValueError("polish compares scores on all rows, which a source does not hold: set polish=0.")
+        if self.polish == "leaves" and not (isinstance(data.rows, Block) or data.rows.replayable):
+            raise ValueError("polish='leaves' reads all rows again, and these can be read only once: set polish=0.")
         if isinstance(data.rows, Block) or not classifier:
             require_target(self, has_target(data.rows), anyway=has_rounds)
         self._labels, data = with_class_numbers(data, classifier=classifier)
@@ -304,7 +334,7 @@ class CoresetEstimator(OuterEstimator, CoresetLearner, MetaEstimatorMixin, BaseE
             data = data.over(without_rows(rows, positions))
         coreset = self._reduce(data, self._objective(), seed, checkpoint=checkpoint)
         values = {**self._learn(coreset, data, seed, context), "validation_indices_": positions}
-        for _ in range(0 if len(rows) <= size else polish_rounds(self.polish)[0]):
+        for _ in range(0 if len(rows) <= size else self._n_polish_rounds):
             better = self._recalibrated(values, data.rows, context, seed)
             if better is None:
                 break
@@ -344,6 +374,7 @@ class CoresetEstimator(OuterEstimator, CoresetLearner, MetaEstimatorMixin, BaseE
             "coreset_": coreset,
             "estimator_": fitted,
             "n_rounds_": n_rounds,
+            "leaves_kept_": None,
             "certificate_": None,
             "held_out_scores_": [],
             "validation_indices_": None,
@@ -356,16 +387,30 @@ class CoresetEstimator(OuterEstimator, CoresetLearner, MetaEstimatorMixin, BaseE
     def _scored(
         self, values: dict[str, Any], aside: Block, given: OriginalRows, training: DataPass, seed: int
     ) -> dict[str, Any]:
-        """Certificate and scores on the rows set aside; nothing if there are too few, or the estimator has no score."""
+        """Certificate and scores on the rows set aside; nothing if there are too few, or the estimator has no score.
+
+        Before that the leaves get values from all rows, if asked for.
+        """
         if np.count_nonzero(aside.weights()) < MIN_ROWS_TO_CERTIFY or values["_coreset_score"] is None:
             return {}
-        uniform = None
+        rows, uniform, better = replace(aside, y=self.targets_of(aside)), None, dict[str, Any]()
         if self.compare_uniform:
             drawn = self._reduce(training, self._objective(), seed, construction="uniform", calibrate=False)
             uniform, _ = self._fit_to(drawn, given, seed, weighted=True)
-        rows = replace(aside, y=self.targets_of(aside))
-        certificate, scores = self._certificate(values, rows, given, uniform)
-        return {"certificate_": certificate, "held_out_scores_": scores}
+        if self.polish == "leaves":
+            fitted, kept = self._with_leaves(values["estimator_"], rows, given, training)
+            score = self._score(fitted, values["coreset_"], given)
+            better = {"estimator_": fitted, "leaves_kept_": kept, "_coreset_score": score}
+            uniform = None if uniform is None else self._with_leaves(uniform, rows, given, training)[0]
+        certificate, scores = self._certificate({**values, **better}, rows, given, uniform)
+        return {**better, "certificate_": certificate, "held_out_scores_": scores}
+
+    def _with_leaves(self, fitted: Any, aside: Block, given: OriginalRows, training: DataPass) -> tuple[Any, bool]:
+        """The estimator with leaf values from all rows if they are better on the rows set aside, and whether so."""
+        refitted, X = refitted_leaves(fitted, training, given.of, self._labels), given.of(aside)
+        assert aside.y is not None
+        before, after = (mean_loss(model, X, aside.y, aside.sample_weight) for model in (fitted, refitted))
+        return (refitted, True) if after < before else (fitted, False)
 
     def _certificate(
         self, values: dict[str, Any], rows: Block, given: OriginalRows, uniform: Any = None
@@ -434,7 +479,9 @@ class CoresetEstimator(OuterEstimator, CoresetLearner, MetaEstimatorMixin, BaseE
         """What the estimator gets of X: rows of a frame, if it was fitted on such rows, else numbers."""
         if self._columns is not None and is_frame(X):
             return OriginalRows(frame=selected(X, self._columns))
-        return OriginalRows(schema=self.schema_ if self._is_viewed else None, dense=self._needs_dense)
+        as_text = library_of(self.estimator) == "catboost"
+        schema = self.schema_ if self._is_viewed else None
+        return OriginalRows(schema=schema, as_text=as_text, dense=self._needs_dense)
 
     @property
     def _needs_dense(self) -> bool:
@@ -449,6 +496,10 @@ class CoresetEstimator(OuterEstimator, CoresetLearner, MetaEstimatorMixin, BaseE
             values |= {"row_worth": worth, "what_a_row_is_worth": worth_in_words(worth)}
         if self.n_rounds_ is not None:
             values["rounds"] = self.n_rounds_
+        if self.leaves_kept_ is not None:
+            values["leaf_values"] = (
+                "from all rows" if self.leaves_kept_ else "from the coreset: on held-out rows better"
+            )
         if self.held_out_scores_:
             values["held_out_scores"] = [str(score) for score in self.held_out_scores_]
         return values
@@ -456,7 +507,8 @@ class CoresetEstimator(OuterEstimator, CoresetLearner, MetaEstimatorMixin, BaseE
     def charts(self) -> list[BarChart]:
         """The importances of the columns, if the estimator has them."""
         values = importances(self.estimator_)
-        names = list(getattr(self.estimator_, "feature_names_in_", column_names(self)))
+        own = "feature_names_" if self._is_viewed and library_of(self.estimator_) == "catboost" else "feature_names_in_"
+        names = list(getattr(self.estimator_, own, column_names(self)))
         if values is None or len(values) != len(names):
             return []
         return [BarChart.of_largest("importances of columns", names, values, "share of the gain")]

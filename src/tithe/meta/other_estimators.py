@@ -131,13 +131,13 @@ def _is_pairwise(estimator: Any) -> bool:
 def takes_categories(estimator: Any) -> bool:
     """Whether an estimator treats gaps and categories of a frame itself, or looks up the columns of one by name.
 
-    These are the boosted trees of scikit-learn, LightGBM and XGBoost, and pipelines that begin with a
+    These are the boosted trees of scikit-learn, LightGBM, XGBoost and CatBoost, and pipelines that begin with a
     `sklearn.compose.ColumnTransformer`.
     """
     if isinstance(estimator, Pipeline):
         return isinstance(estimator.steps[0][1], ColumnTransformer)
     from_dtype = estimator.get_params(deep=False).get("categorical_features") == "from_dtype"
-    return from_dtype or library_of(estimator) in ("lightgbm", "xgboost")
+    return from_dtype or library_of(estimator) in ("lightgbm", "xgboost", "catboost")
 
 
 def needs_dense_rows(estimator: Any, schema: TableSchema | None) -> bool:
@@ -155,6 +155,10 @@ def with_categories(estimator: Any, rows: Any) -> Any:
     """The estimator, set to take categories if the rows to fit it to have some and it must be told so."""
     if library_of(estimator) == "xgboost" and is_frame(rows):
         estimator.set_params(enable_categorical=True)
+    if library_of(estimator) == "catboost" and is_frame(rows) and estimator.get_params().get("cat_features") is None:
+        kinds = nw.from_native(rows, eager_only=True).schema.items()
+        texts = [name for name, kind in kinds if kind == nw.String or kind == nw.Object]
+        estimator.set_params(**({"cat_features": texts} if texts else {}))
     return estimator
 
 
@@ -288,27 +292,32 @@ class OriginalRows:
         If there is no frame: the schema by which numeric rows become a frame again. None: numeric rows are taken.
     dense : bool
         Whether numeric rows that are sparse become dense ones.
+    as_text : bool
+        Whether categories of that frame are texts, gaps the empty one.
     fit_params : mapping
     """
 
     frame: Any = None
     schema: TableSchema | None = None
     dense: bool = False
+    as_text: bool = False
     fit_params: Mapping[str, Any] = field(default_factory=dict)
 
     def for_learner(self, estimator: Any, schema: TableSchema | None) -> OriginalRows:
         """The same for an estimator that treats gaps and categories itself, once the schema of the rows is known.
 
         It gets frames by the schema, where there is no frame, or one with text, dates or lists, which it cannot take.
-        CatBoost gets numbers in place of a frame with other columns, unless its ``cat_features`` are set.
+        Categories of such a frame are texts for CatBoost, whose ``cat_features`` are set to them if they are not set.
         """
-        if library_of(estimator) == "catboost" and self.frame is not None:
-            as_it_is = estimator.get_params().get("cat_features") is not None or _is_plain(self.frame, categories=False)
-            return self if as_it_is else replace(self, frame=None)
+        catboost = library_of(estimator) == "catboost"
+        if catboost and self.frame is not None and estimator.get_params().get("cat_features") is not None:
+            return self
         needed = schema is not None and takes_categories(estimator) and can_view()
-        plain = self.frame is not None and (isinstance(estimator, Pipeline) or _is_plain(self.frame))
+        plain = self.frame is not None and (
+            isinstance(estimator, Pipeline) or _is_plain(self.frame, categories=not catboost)
+        )
         if needed and not plain:
-            return replace(self, frame=None, schema=schema)
+            return replace(self, frame=None, schema=schema, as_text=catboost)
         return replace(self, dense=needs_dense_rows(estimator, schema))
 
     def of(self, block: Block) -> Any:
@@ -316,8 +325,17 @@ class OriginalRows:
         if self.frame is not None:
             return rows_at(self.frame, block.row_ids())
         if self.schema is not None:
-            return frame_view(self.schema, block.X)
+            return self._view(block.X)
         return block.X.toarray() if self.dense and sparse.issparse(block.X) else block.X
+
+    def _view(self, X: Any) -> Any:
+        assert self.schema is not None
+        frame = frame_view(self.schema, X)
+        if self.as_text:
+            names = frame.select_dtypes("category").columns
+            frame = frame.assign(**{name: frame[name].astype(object).where(frame[name].notna(), "") for name in names})
+            frame = frame.astype(dict.fromkeys(names, str))
+        return frame
 
     def arguments(self) -> dict[str, Any]:
         """Further arguments of ``fit``; frames of an ``eval_set`` become rows as those to learn from."""
@@ -328,7 +346,7 @@ class OriginalRows:
 
     def _viewed(self, rows: Any) -> Any:
         assert self.schema is not None
-        return frame_view(self.schema, self.schema.encode(frame_table(rows))) if is_frame(rows) else rows
+        return self._view(self.schema.encode(frame_table(rows))) if is_frame(rows) else rows
 
 
 def _is_plain(frame: Any, *, categories: bool = True) -> bool:

@@ -252,6 +252,8 @@ def _table(records: list[dict[str, Any]], n_rows: int) -> list[dict[str, Any]]:
             values = [r[name] for r in repeats]
             line |= {name: float(np.median(values)), f"{name}_low": min(values), f"{name}_high": max(values)}
         line |= {name: float(np.median([r[name] for r in repeats])) for name in plain}
+        if "row_worth" in repeats[0]:
+            line["row_worth"] = float(np.median([r["row_worth"] for r in repeats]))
         table.append(line)
     return table
 
@@ -434,8 +436,14 @@ def _line(
         "distortion": float(np.median(distortion)),  # before any polish
         "largest_distortion": float(distortion.max()),
         "effective_size": effective_sample_size(rows.weights()),
+        **_worth_of(rows),
         **_times(seconds),
     }
+
+
+def _worth_of(rows: Block) -> dict[str, Any]:
+    provenance = rows.provenance if isinstance(rows, Coreset) else {}
+    return {name: value for name, value in provenance.items() if name == "row_worth"}
 
 
 def _times(seconds: dict[str, float]) -> dict[str, float]:
@@ -444,6 +452,7 @@ def _times(seconds: dict[str, float]) -> dict[str, float]:
 
 def _methods(objective: Objective, constructions: Sequence[Any], *, calibrate: bool) -> list[Method]:
     """The weighted uniform sample, and the constructions that were asked for. Pairs that do not work are refused."""
+    calibrate = calibrate and objective.calibrates
     methods = [Method(name=SAMPLE, construction="uniform", calibrate=False, drawn_by="uniform")]
     for asked in constructions:
         _, construction, _ = resolve_pair(objective, asked, calibrate=calibrate)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from tithe.core.files import replacing
+from tithe.meta.boosting import worth_in_words
 from tithe.plot import quality_by_size, quality_by_time
 from tithe.plot.axes import drawn
 from tithe.report.run import render, write_folder
@@ -132,9 +133,15 @@ class Comparison:
         named = ", ".join(f"{line['size']:,} rows by {line['method']}" for line in lines)
         return f"Drawn uniformly, which is better with so few rows: {named}." if lines else ""
 
+    @property
+    def worth_note(self) -> str:
+        """What a row that was drawn for boosted trees is foretold to be worth, in words; empty for other objectives."""
+        worth = [line["row_worth"] for line in self.table if "row_worth" in line]
+        return f"By the gradients at a pilot, {worth_in_words(worth[-1])}." if worth else ""
+
     def __repr__(self) -> str:
         head = f"Comparison of {self.objective} on {self.n_rows:,} rows, {self.n_held_out:,} held out"
-        notes = [note for note in (self.reference_note, self.draw_note) if note]
+        notes = [note for note in (self.reference_note, self.draw_note, self.worth_note) if note]
         return "\n".join([head, *_aligned(*self.text_rows()), *notes, str(self.recommendation)])
 
     def _repr_html_(self) -> str:

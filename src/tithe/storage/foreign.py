@@ -21,6 +21,7 @@ from sklearn.utils.validation import check_array
 from tithe.core.data import Array
 from tithe.core.registry import registered_types
 from tithe.core.state_checks import Floats, Integers, Labels, Storable, check_fields, expect
+from tithe.storage.catboost import CLASSES, catboost_from, catboost_text
 
 # types of other packages that skops does not trust by itself. They hold plain numbers, or an estimator, and are checked
 # below. Sparse matrices are read by `scipy.sparse.load_npz`, which unpickles nothing
@@ -51,7 +52,11 @@ _LIBRARIES = ("sklearn.", "lightgbm.", "xgboost.")
 _ZIP_MAGIC = b"PK"
 _MAX_DEPTH = 60  # of objects in objects
 _DRAWS = 624  # numbers that a Mersenne twister holds
-_BOOSTERS = {"lightgbm.basic.Booster": "lightgbm", "xgboost.core.Booster": "xgboost"}
+_BOOSTERS = {
+    "lightgbm.basic.Booster": "lightgbm",
+    "xgboost.core.Booster": "xgboost",
+    **{f"catboost.core.{name}": "catboost" for name in CLASSES},  # the estimator itself
+}
 _NO_CHILD = -1  # of a leaf
 _IS_CATEGORY = 1  # bit of a decision of LightGBM
 
@@ -72,7 +77,7 @@ def booster_library(thing: Any) -> str | None:
 
 
 def booster_text(booster: Any) -> bytes:
-    """A booster in the format of its library: the text of LightGBM, the JSON of XGBoost.
+    """A booster in the format of its library: the text of LightGBM, the JSON of XGBoost and CatBoost.
 
     Raises `ValueError` for one that `booster_from` would refuse.
     """
@@ -80,6 +85,8 @@ def booster_text(booster: Any) -> bytes:
         text = str(booster.model_to_string())
         _check_lightgbm(text)
         return text.encode()
+    if booster_library(booster) == "catboost":
+        return catboost_text(booster)
     model = bytes(booster.save_raw("json"))
     _check_xgboost(json.loads(model))
     return model
@@ -92,6 +99,8 @@ def booster_from(library: str, text: bytes) -> Any:
 
         _check_lightgbm(text.decode())
         return lightgbm.Booster(model_str=text.decode())
+    if library == "catboost":
+        return catboost_from(text)
     import xgboost
 
     _check_xgboost(json.loads(text))

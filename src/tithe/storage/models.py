@@ -17,8 +17,8 @@ from tithe.storage.values import about_file, packed, unpacked
 def save_model(model: Any, path: str | os.PathLike[str], rows: bool = False) -> None:
     """Write a fitted estimator as JSON and arrays. Raises ``ValueError`` for one that `load_model` would refuse.
 
-    Boosters of LightGBM and XGBoost are in the formats of these libraries, other estimators of other libraries are
-    written by skops. Nothing is pickled.
+    Boosters of LightGBM, XGBoost and CatBoost are in the formats of these libraries, other estimators of other
+    libraries are written by skops. Nothing is pickled. CatBoost's predict the same but for the last digit.
 
     Parameters
     ----------

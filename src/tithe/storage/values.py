@@ -13,7 +13,7 @@ JSON, plain numbers, texts and lists stand for themselves, and everything else i
 ``number``      "nan", "inf" or "-inf"
 ``generator``   the name and the numbers of a generator of random numbers
 ``record``      the name of a class of ours and the values of its stored attributes
-``lightgbm``    the number of a file in the text format of LightGBM; ``xgboost``: in the JSON of XGBoost
+``lightgbm``    the number of a file in the text format of LightGBM; ``xgboost`` and ``catboost``: in their JSON
 ``skops``       the number of a file of skops, and the values of our objects and boosters in that object
 ==============  ====================================================================================
 """
@@ -300,6 +300,7 @@ class _Reader:
         "record": _record,
         "lightgbm": lambda reader, number: reader._booster("lightgbm", number),
         "xgboost": lambda reader, number: reader._booster("xgboost", number),
+        "catboost": lambda reader, number: reader._booster("catboost", number),
         "skops": _shell,
     }
 

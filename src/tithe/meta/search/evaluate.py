@@ -22,18 +22,28 @@ from sklearn.metrics import check_scoring
 from sklearn.utils.metadata_routing import get_routing_for_object
 from sklearn.utils.parallel import Parallel, delayed
 
-from tithe.core.data import Array, Block, Coreset
+from tithe.core.data import Array, Block
 from tithe.core.errors import warn_caller
 from tithe.core.parallel import available_threads, limit_threads, single_blas_thread
+from tithe.core.passes import DataPass
 from tithe.fit.base import CoresetLearner
 from tithe.meta.ensembles import learning_weights
-from tithe.meta.other_estimators import fit_arguments, last_step, takes_weights
+from tithe.meta.leaves import leaf_obstacle, refitted_leaves
+from tithe.meta.other_estimators import (
+    fit_arguments,
+    fitted_to_labels,
+    last_step,
+    rows_at,
+    takes_weights,
+    with_categories,
+)
 from tithe.meta.search.folds import Fold
-from tithe.rows.arrays import plain_weights
+from tithe.rows.arrays import is_frame, plain_weights
 
 Params = dict[str, Any]
 Results = dict[str, Any]
 Scores = float | dict[str, Any]  # a score that raised an error is its text
+GROWN = 0.2  # of the rows that trees grow on, where the others give the values of the leaves
 
 
 # -- scores ------------------------------------------------------------------------------------
@@ -154,6 +164,11 @@ def candidate(estimator: Any, params: Params) -> Any:
     return clone(estimator).set_params(**clone(params, safe=False))
 
 
+def rows_of(X: Any, at: Array) -> Any:
+    """Some rows of an array or a frame, by position."""
+    return rows_at(X, at) if is_frame(X) else X[at]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Evaluator:
     """Fits and scores a candidate in a fold. It is sent to workers, so all of it can be pickled."""
@@ -167,6 +182,8 @@ class Evaluator:
     n_candidates: int
     n_folds: int
     n_threads: int | None = None  # that kernels may use in one worker
+    share: float = 1.0  # of the rows of a coreset that candidates learn from
+    leaves: bool = False  # whether trees grow on a part of these rows, and leaves get values from the others
 
     def run(self, fold: Fold, fold_number: int, candidates: list[tuple[int, Params]]) -> list[Outcome]:
         """The outcomes of candidates in a fold. Each starts from the solution of the one before if it can."""
@@ -183,40 +200,55 @@ class Evaluator:
     def _outcome(self, fold: Fold, params: Params, last: Any) -> tuple[Outcome, Any]:
         start = time.perf_counter()
         try:
-            model = self._fitted(fold.coreset, params, last)
+            model = self._fitted(fold, params, last)
         except Exception:
             if self.raise_errors:
                 raise
             elapsed = time.perf_counter() - start
             return Outcome(fit_time=elapsed, fit_failed=True, error=traceback.format_exc()), last
         middle = time.perf_counter()
-        test, weighted, error = self._scores(model, fold.held_out)
+        test, weighted, error = self._scores(model, fold.held_out, fold.X_held_out)
         score_time = time.perf_counter() - middle
         train = None
         if self.train_scores:
-            train, train_weighted, train_error = self._scores(model, fold.coreset)
+            train, train_weighted, train_error = self._scores(model, fold.coreset, fold.X)
             weighted, error = weighted and train_weighted, error or train_error
         scores = Outcome(test=test, train=train, error=error, unweighted=not weighted)
         return replace(scores, fit_time=middle - start, score_time=score_time), model
 
-    def _fitted(self, coreset: Coreset, params: Params, last: Any) -> Any:
-        model = candidate(self.estimator, params)
+    def _fitted(self, fold: Fold, params: Params, last: Any) -> Any:
+        model, coreset, share = candidate(self.estimator, params), fold.coreset, self.share
+        leaves = self.leaves and leaf_obstacle(model) is None
         prefix, learner = last_step(model)
         if isinstance(learner, CoresetLearner):
             model.set_params(**{f"{prefix}coreset_size": len(coreset)})  # the coreset must not be reduced again
             if last is not None and starts_warm(model):
                 model = last.set_params(**{**model.get_params(deep=False), "warm_start": True})
-        weight = None if coreset.sample_weight is None else plain_weights(learning_weights(model, coreset))
-        return model.fit(coreset.X, self._targets(coreset), **fit_arguments(model, weight))
+        weight = None if coreset.sample_weight is None else learning_weights(model, coreset)
+        X, y = fold.X, self._targets(coreset)
+        if leaves or share < 1.0:
+            at, weight = fold.part(share * (GROWN if leaves else 1.0), by_class=self.labels is not None)
+            weight *= len(at) / weight.sum()
+            X, y = rows_of(fold.X, at), None if y is None else y[at]
+        fitted = fitted_to_labels(with_categories(model, X), X, y, **fit_arguments(model, plain_weights(weight)))
+        return self._with_leaves(fitted, fold) if leaves else fitted
+
+    def _with_leaves(self, fitted: Any, fold: Fold) -> Any:
+        """The trees with leaf values from the rows of the coreset that they did not grow on."""
+        by_class = self.labels is not None
+        grown, all_of_it = (fold.part(share, by_class=by_class)[0] for share in (self.share * GROWN, self.share))
+        others = np.setdiff1d(all_of_it, grown)
+        block = fold.coreset.take(others, fold.coreset.weights()[others])
+        return refitted_leaves(fitted, DataPass(block), lambda block: rows_of(fold.X, others), self.labels)
 
     def _targets(self, block: Block) -> Array | None:
         return block.y if block.y is None or self.labels is None else self.labels[block.y]
 
-    def _scores(self, model: Any, block: Block) -> tuple[Scores | None, bool, str]:
+    def _scores(self, model: Any, block: Block, X: Any) -> tuple[Scores | None, bool, str]:
         """The scores on a block, whether weights were used if there are any, and what went wrong."""
         weight = plain_weights(block.sample_weight)
         try:
-            scores, weighted = self.scoring(model, block.X, self._targets(block), weight)
+            scores, weighted = self.scoring(model, X, self._targets(block), weight)
         except Exception:
             if self.raise_errors:
                 raise
@@ -269,6 +301,48 @@ def evaluate(
 
 
 # -- results -----------------------------------------------------------------------------------
+
+_LEAST_ROWS = 1000  # of the smallest part that candidates learn from
+
+
+@dataclass(frozen=True, kw_only=False)
+class Rungs:
+    """Successive halving: the best ``factor``-th of the candidates go on to ``factor`` times as many rows."""
+
+    factor: int
+    refit: Any
+    error_score: Any
+
+    def results(
+        self, evaluator: Evaluator, folds: list[Fold], candidates: list[Params], n_jobs: int | None
+    ) -> tuple[Results, bool]:
+        """``cv_results_`` of the last scores of each candidate, and whether there are several scores."""
+        size = min(len(fold.coreset) for fold in folds)
+        n_rungs, left = 1, len(candidates)
+        while left > 1 and size // self.factor**n_rungs >= _LEAST_ROWS:
+            n_rungs, left = n_rungs + 1, -(-left // self.factor)
+        last: list[list[Outcome]] = [[Outcome()] * len(candidates) for _ in folds]
+        rung_of, rows = np.zeros(len(candidates), np.int64), np.zeros(len(candidates), np.int64)
+        alive = list(range(len(candidates)))
+        for rung in range(n_rungs):
+            share = float(self.factor) ** (rung + 1 - n_rungs)
+            some = [candidates[number] for number in alive]
+            for j, outcomes in enumerate(evaluate(replace(evaluator, share=share), iter(folds), some, n_jobs)):
+                for number, outcome in zip(alive, outcomes, strict=True):
+                    last[j][number] = outcome
+            rung_of[alive], rows[alive] = rung, round(share * size)
+            results, multimetric = cv_results(some, [[row[n] for n in alive] for row in last], self.error_score)
+            if rung + 1 < n_rungs:
+                score = results[f"rank_test_{self.refit if multimetric else 'score'}"]
+                best = np.argsort(score, kind="stable")[: -(-len(alive) // self.factor)]
+                alive = sorted(alive[k] for k in best)
+        results, multimetric = cv_results(candidates, last, self.error_score)
+        for name in [name for name in results if name.startswith("rank_test_")]:
+            mean = results[name.replace("rank_", "mean_")]
+            order = np.lexsort((np.where(np.isnan(mean), np.inf, -mean), -rung_of))
+            results[name] = np.empty(len(order), np.int32)
+            results[name][order] = np.arange(1, len(order) + 1)
+        return {**results, "iter": rung_of, "n_resources": rows}, multimetric
 
 
 def cv_results(candidates: list[Params], outcomes: list[list[Outcome]], error_score: Any) -> tuple[Results, bool]:

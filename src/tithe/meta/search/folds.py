@@ -13,6 +13,7 @@ from sklearn.model_selection import check_cv
 
 from tithe.core.contracts import Construction, Objective, Source
 from tithe.core.data import Array, Block, Coreset, all_rows
+from tithe.core.errors import warn_caller
 from tithe.core.params import resolve_size
 from tithe.core.passes import DataPass
 from tithe.core.progress import Checkpoint
@@ -20,6 +21,8 @@ from tithe.core.seeding import Reservoir, fold_of, hash_limit, key_of, rng_for
 from tithe.core.state_checks import Each, Floats, Instance, Integer, Integers, Storable, StoredState, Text, expect
 from tithe.fit.labels import objective_for
 from tithe.linear.learner import linear_auto_size
+from tithe.meta.ensembles import SHARE, ensemble_size
+from tithe.meta.other_estimators import OriginalRows
 from tithe.reduce.build import reduce_rows
 from tithe.reduce.generic import GenericObjective
 from tithe.reduce.plan import Plan
@@ -34,10 +37,31 @@ MAX_HELD_OUT = 100_000  # rows of a fold that candidates are scored on; they are
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Fold:
-    """The coreset that candidates are fitted on, and the rows that they are scored on."""
+    """The coreset that candidates are fitted on, the rows that they are scored on, and both as candidates take them."""
 
     coreset: Coreset
     held_out: Block
+    X: Any = None
+    X_held_out: Any = None
+
+    def viewed(self, given: OriginalRows) -> Fold:
+        return replace(self, X=given.of(self.coreset), X_held_out=given.of(self.held_out))
+
+    def part(self, share: float, *, by_class: bool) -> tuple[Array, Array]:
+        """Positions of a share of the rows of the coreset, and their weights; a larger share contains a smaller.
+
+        ``by_class``: the share of the rows of each class, at least one, with the weight of all of them.
+        """
+        coreset = self.coreset
+        order = rng_for(0, "part").permutation(len(coreset))
+        groups = np.zeros(len(coreset), np.int64) if not by_class or coreset.y is None else coreset.y
+        place, weight = np.empty(len(coreset)), coreset.weights().copy()
+        for group in np.unique(groups):
+            members = order[groups[order] == group]
+            place[members] = np.arange(len(members)) / len(members)
+            weight[members] *= weight[members].sum() / weight[members[place[members] < share]].sum()
+        at = np.flatnonzero(place < share)
+        return at, weight[at]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -173,11 +197,18 @@ class FoldReducer:
     n_features: int
     n_classes: int
     seed: int
+    of_ensembles: bool = False
 
     def size(self, n_rows: int | None) -> int:
-        if self.coreset_size != "auto":
-            return resolve_size(self.coreset_size, n_rows)
-        return linear_auto_size(n_rows, self.n_features)
+        if self.coreset_size == "auto":
+            return ensemble_size(n_rows) if self.of_ensembles else linear_auto_size(n_rows, self.n_features)
+        size = resolve_size(self.coreset_size, n_rows)
+        if self.of_ensembles and n_rows is not None and size < SHARE * n_rows:
+            warn_caller(
+                f"{size:,} of {n_rows:,} rows: on less than {SHARE:.0%} of them other numbers of leaves and rounds are "
+                "best for boosted trees than on all rows."
+            )
+        return size
 
     def objective_for(self, n_classes: int) -> Objective:
         by_name = n_classes == 1 or isinstance(self.objective, GenericObjective)

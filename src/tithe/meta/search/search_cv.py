@@ -43,12 +43,19 @@ from tithe.fit.labels import (
     with_class_numbers,
 )
 from tithe.fit.results import Described, probe
-from tithe.meta.ensembles import learning_objective
+from tithe.meta.ensembles import ensemble_of, learning_objective
 from tithe.meta.estimator import CoresetEstimator
-from tithe.meta.other_estimators import OuterEstimator, check_learns_from_coresets, last_step
+from tithe.meta.other_estimators import (
+    OriginalRows,
+    OuterEstimator,
+    check_learns_from_coresets,
+    last_step,
+    takes_categories,
+)
 from tithe.meta.search.evaluate import (
     Evaluator,
     Params,
+    Rungs,
     Scoring,
     candidate,
     check_refit,
@@ -67,17 +74,21 @@ from tithe.meta.search.folds import (
     n_folds_by_id,
     splits_of,
 )
-from tithe.rows.arrays import check_weights
+from tithe.rows.arrays import check_weights, is_frame
 from tithe.rows.clusters import as_rows
 
 _CONSTRAINTS: dict[str, Constraint] = {
     "calibrate": Boolean(),
     "return_train_score": Boolean(),
     "n_iter": OneOf(None) | WholeNumber(least=1),
+    "refit_on": OneOf("coreset", "all", "leaves"),
+    "halving": OneOf(None) | WholeNumber(least=2),
+    "leaves": Boolean(),
     "n_jobs": OneOf(None) | Instance(numbers.Integral, "an integer other than 0"),
     "verbose": WholeNumber(),
     "error_score": OneOf("raise") | Instance(numbers.Real, "a number"),
 }
+_ALL_ROWS = 2**62  # of a source whose rows are not counted
 _UNUSED = ("coreset_size", "construction", "calibrate")  # parameters without effect in a search
 
 
@@ -120,7 +131,8 @@ class CoresetSearchCV(OuterEstimator, Described, MetaEstimatorMixin, BaseEstimat
         What the coresets preserve. ``"auto"``: as in `CoresetEstimator`.
     coreset_size : int, float or "auto"
         Rows of a coreset, or a fraction of the training rows. ``"auto"``: the largest of 10,000, 20 for each column,
-        and one in 100 of the rows up to 50,000. A fold with no more training rows than this uses all of them.
+        and one in 100 of the rows up to 50,000; for boosted trees a quarter of the rows, from 5,000 to 500,000, as on
+        fewer other leaves and rounds are best. A fold with no more training rows than this uses all of them.
     construction, calibrate, engine
         See `build_coreset`. The engine reads sources; an estimator of this package has its own for the last fit.
     scoring : str, callable, list, tuple, set, dict or None
@@ -132,6 +144,16 @@ class CoresetSearchCV(OuterEstimator, Described, MetaEstimatorMixin, BaseEstimat
         Fit the winner from all rows. An estimator of this package uses its own coreset, polish and certificate; any
         other is put in a `CoresetEstimator`. With several scores, the name of the one that decides, or False. A
         callable takes ``cv_results_`` and returns the index of the winner.
+    refit_on : {"coreset", "all", "leaves"}
+        What the winner is fitted to if it is not of this package: a coreset of all rows, all rows (in memory), or a
+        coreset with leaf values from all rows (see ``polish`` of `CoresetEstimator`).
+    halving : int or None
+        If not None, candidates are first fitted to a small part of the coreset of a fold. One in ``halving`` of them,
+        the best, go on to a part that is ``halving`` times as large and contains it, until the whole coreset is used.
+        ``cv_results_`` has the last scores of each, with ``iter`` and ``n_resources``, and ranks by ``iter`` first.
+    leaves : bool
+        Rank candidates of LightGBM and XGBoost by trees that are grown on a fifth of the rows, and whose leaves get
+        values from the other rows: the scores take less time.
     random_state : int, RandomState, Generator or None
         For the coresets and for drawing candidates. Estimator and splitter have their own.
     n_iter : int or None
@@ -229,6 +251,9 @@ class CoresetSearchCV(OuterEstimator, Described, MetaEstimatorMixin, BaseEstimat
         scoring: Any = None,
         cv: Any = 5,
         refit: Any = True,
+        refit_on: str = "coreset",
+        halving: int | None = None,
+        leaves: bool = False,
         random_state: Any = None,
         n_iter: int | None = None,
         error_score: Any = np.nan,
@@ -246,6 +271,9 @@ class CoresetSearchCV(OuterEstimator, Described, MetaEstimatorMixin, BaseEstimat
         self.scoring = scoring
         self.cv = cv
         self.refit = refit
+        self.refit_on = refit_on
+        self.halving = halving
+        self.leaves = leaves
         self.random_state = random_state
         self.n_iter = n_iter
         self.error_score = error_score
@@ -303,7 +331,7 @@ class CoresetSearchCV(OuterEstimator, Described, MetaEstimatorMixin, BaseEstimat
             data, splits = self._array_splits(X, y, sample_weight, groups, progress)
             folds, n_folds = self._reducer(seed).array_folds(data, splits, checkpoint), len(splits)
         self._start_fit()
-        values = self._search(candidates, folds, n_folds)
+        values = self._search(candidates, folds, n_folds, X if is_frame(X) else None)
         if self.refit:
             start = time.perf_counter()
             folder = checkpoint and checkpoint.within("winner")
@@ -349,6 +377,8 @@ class CoresetSearchCV(OuterEstimator, Described, MetaEstimatorMixin, BaseEstimat
 
     def _solve_stream(self) -> dict[str, Any]:
         streams = self.stream_
+        if self.refit and self.refit_on != "coreset":
+            raise ValueError(f"refit_on={self.refit_on!r} reads all rows again, and those of partial_fit are gone.")
         candidates = candidates_of(self.estimator, self.param_grid, self.n_iter, self._seed)
         values = self._search(candidates, streams.folds(), streams.shares.n_folds)
         if not self.refit:
@@ -374,6 +404,10 @@ class CoresetSearchCV(OuterEstimator, Described, MetaEstimatorMixin, BaseEstimat
             resolve_size(self.coreset_size, 1)
         Scoring(self.estimator, self.scoring).scorer()
         scoring, refit = self.scoring, self.refit
+        if self.halving is not None and (callable(refit) or (is_multimetric(scoring) and not refit)):
+            raise ValueError("halving lets the best go on: let refit be True, or the name of the score that decides.")
+        if self.refit_on != "coreset" and isinstance(last_step(self.estimator)[1], CoresetLearner):
+            raise ValueError(f"refit_on={self.refit_on!r} is for estimators of other libraries: leave it out.")
         if is_multimetric(scoring):
             check_refit(refit, list(scoring))
         elif isinstance(refit, str) and not callable(scoring) and refit != scoring:
@@ -393,6 +427,7 @@ class CoresetSearchCV(OuterEstimator, Described, MetaEstimatorMixin, BaseEstimat
             n_features=self.n_features_in_,
             n_classes=n_classes,
             seed=seed,
+            of_ensembles=ensemble_of(self.estimator) is not None,
         )
 
     def _array_splits(self, X: Any, y: Any, sample_weight: Any, groups: Any, progress: Any) -> tuple[DataPass, Splits]:
@@ -420,8 +455,10 @@ class CoresetSearchCV(OuterEstimator, Described, MetaEstimatorMixin, BaseEstimat
         shares.count(data)
         return reducer.source_folds(data, shares, checkpoint), n_folds
 
-    def _search(self, candidates: list[Params], folds: Iterator[Fold], n_folds: int) -> dict[str, Any]:
-        """Evaluate the candidates: the fitted attributes but those of the winner."""
+    def _search(
+        self, candidates: list[Params], folds: Iterator[Fold], n_folds: int, frame: Any = None
+    ) -> dict[str, Any]:
+        """Evaluate the candidates: the fitted attributes but those of the winner. ``frame`` holds the original rows."""
         raises = isinstance(self.error_score, str)
         evaluator = Evaluator(
             estimator=self.estimator,
@@ -432,12 +469,21 @@ class CoresetSearchCV(OuterEstimator, Described, MetaEstimatorMixin, BaseEstimat
             verbose=self.verbose,
             n_candidates=len(candidates),
             n_folds=n_folds,
+            leaves=self.leaves,
         )
+        given = OriginalRows()
+        if takes_categories(self.estimator):
+            given = OriginalRows(frame=frame).for_learner(self.estimator, self.schema_)
         recorded = RecordedFolds(folds)
+        viewed = (fold.viewed(given) for fold in recorded)
         # kernels of our own learners use all cores, and idle threads of BLAS would slow them down
         with single_blas_thread() if isinstance(self.estimator, CoresetLearner) else nullcontext():
-            outcomes = list(evaluate(evaluator, iter(recorded), candidates, self.n_jobs))
-        results, multimetric = cv_results(candidates, outcomes, self.error_score)
+            if self.halving is None:
+                outcomes = list(evaluate(evaluator, viewed, candidates, self.n_jobs))
+                results, multimetric = cv_results(candidates, outcomes, self.error_score)
+            else:
+                rungs = Rungs(self.halving, self.refit, self.error_score)
+                results, multimetric = rungs.results(evaluator, list(viewed), candidates, self.n_jobs)
         return {
             "coresets_": recorded.coresets,
             "reduce_time_": recorded.seconds,
@@ -454,7 +500,7 @@ class CoresetSearchCV(OuterEstimator, Described, MetaEstimatorMixin, BaseEstimat
         best, reducer = candidate(self.estimator, params), self._reducer(seed)
         if isinstance(best, CoresetLearner):
             return best
-        size = reducer.size(n_rows)
+        size = reducer.size(n_rows) if self.refit_on != "all" else n_rows or _ALL_ROWS
         prefix, learner = last_step(best)
         if isinstance(learner, CoresetLearner):
             best.set_params(**{f"{prefix}coreset_size": size})  # its rows are a coreset, not to be reduced again
@@ -464,6 +510,7 @@ class CoresetSearchCV(OuterEstimator, Described, MetaEstimatorMixin, BaseEstimat
             coreset_size=size,
             construction=reducer.construction,
             calibrate=reducer.calibrate,
+            polish="leaves" if self.refit_on == "leaves" else 0,
             engine=self.engine,
             random_state=int(rng_for(seed, "refit").integers(2**62)),
         )
