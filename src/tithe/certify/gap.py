@@ -90,6 +90,11 @@ class ConvexObjective(InfluenceObjective, Generic[SumsT]):
         """Whether the sum is convex in the parameters; else a gap can be bounded but not estimated."""
         return True
 
+    def least_value(self, block: Block) -> float:
+        """A value below which descent would go on for ever, since there is no minimum; rows that weigh as much as all.
+        """
+        return 0.0
+
     @abstractmethod
     def sums(self, block: Block, params: Array, *, diagonal: bool = False, centre: Array | None = None) -> SumsT:
         """What one pass over a block gives."""
@@ -415,11 +420,12 @@ def gap_at(
     interval, follows = None, True
     if curvature.known and estimate > 0.0:
         decrements = [metric.decrement(gradient) for metric in jackknife_metrics]
-        if curvature.hessian is not None and data is not None and not objective.constant_curvature:
-            drifts = data.total(lambda leaf: objective.drift_sums(leaf, params, newton))
-        else:
-            drifts = objective.drift_sums(curvature.rows, params, newton)
-        drift = objective.drift_of(drifts, params, newton)
+        drift = 0.0
+        if not objective.constant_curvature:
+            over = DataPass(curvature.rows) if curvature.hessian is None or data is None else data
+            drift = objective.drift_of(
+                over.total(lambda leaf: objective.drift_sums(leaf, params, newton)), params, newton
+            )
         follows = drift <= _MAX_MARGIN_CHANGE
         interval = _interval(drift, params.size, effective_sample_size(curvature.rows.weights()), decrements)
     if interval is not None:

@@ -10,12 +10,14 @@ from scipy import sparse
 from scipy.linalg import LinAlgError, cholesky
 
 from tithe.core.data import Array, Block
+from tithe.core.gram import weighted_gram
 from tithe.core.parallel import over_parts
 
 MAX_COORDINATES = 1000  # coordinates beyond which a curvature is kept in blocks, or as a diagonal
 _CHUNK_ROWS = 16_384
 _GRAM_ROWS = 2048  # multiplied at a time: their products stay in the cache
 _MAX_CHUNKS = 8  # runs of rows that a curvature is added up in
+_EXACT_WORK = 20_000_000  # products up to which all are taken in double precision
 _DENSE_SHARE = 0.1  # share of stored entries from which sparse rows are better multiplied as dense ones
 
 
@@ -106,6 +108,9 @@ def curvature_blocks(
     if size > MAX_COORDINATES:
         return None
     is_full = k * size <= MAX_COORDINATES
+    sparse_rows = sparse.issparse(block.X) and block.X.nnz <= _DENSE_SHARE * len(block) * block.n_features
+    if k == 1 and (sparse_rows or curvature_cost(block, 1) > _EXACT_WORK):
+        return weighted_gram(block.X, np.ascontiguousarray(second[:, 0]), centre)[None]
     pairs = [(a, b) for a in range(k) for b in (range(a, k) if is_full else (a,))]
     # one margin: runs of rows side by side; more: pairs of margins. Sums never depend on the number of threads
     chunk = max(_CHUNK_ROWS // 8, -(-len(block) // _MAX_CHUNKS)) if k == 1 else len(block)

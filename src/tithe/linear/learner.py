@@ -12,10 +12,12 @@ from sklearn.exceptions import ConvergenceWarning
 
 from tithe.certify import Certificate, certify_bound, certify_gap, polish_by_descent
 from tithe.certify.gap import CurvatureRows, evaluate_all, gap_at
+from tithe.certify.newton import NewtonDescent
 from tithe.core.contracts import Source
 from tithe.core.data import Array, Block, Coreset
 from tithe.core.errors import warn_caller
 from tithe.core.labels import LabelledObjective
+from tithe.core.linear_algebra import curvature_cost
 from tithe.core.parallel import single_blas_thread
 from tithe.core.params import POLISH, Boolean, Constraint, Option, RealNumber
 from tithe.core.passes import DataPass
@@ -40,11 +42,14 @@ from tithe.fit.labels import (
 from tithe.fit.results import BarChart, ClassLabels, column_names, named_coefficients
 from tithe.linear.objective import LabelledLinearObjective, LinearModelObjective
 from tithe.linear.regressed import Bounded, Regressed, SensitivityModel
+from tithe.reduce.kernels import sample_rows
 from tithe.rows.leaves import MappedSource
 
 _MIN_AUTO_ROWS, _AUTO_ROWS_PER_COLUMN = 10_000, 20
 _AUTO_SHARE, _MAX_AUTO_SHARE_ROWS = 100, 50_000  # one row in 100 is kept, up to this number
 _MANY_NUMBERS = 100  # different numbers in y, which are more often a quantity than classes
+_MAX_NEWTON_ROWS, _MAX_NEWTON_WORK = 2_000_000, 4_000_000_000  # up to which Newton's method on all rows pays
+_START_ROWS, _ROUGH = (5000, 40_000), 1e-3  # rows of the fits where it starts, and their tolerance
 _TOL = RealNumber(above=0.0)
 CORESET_TOL_RATIO = 0.01  # tolerance of the fit on the coreset over that on all rows
 TOLERANCE = Option("tol", _TOL, "Relative excess loss at which --polish auto stops.")
@@ -82,6 +87,7 @@ class CoresetLinearModel(CoresetLearner, BaseEstimator, ABC):
     tol: float
     fit_intercept: bool
     warm_start: bool
+    _takes_newton: ClassVar[bool] = False  # whether Newton's method on all rows may take the place of a coreset
 
     certificate_ = FittedAttribute[Certificate | None]()
     objective_curve_ = FittedAttribute[list[float]]()
@@ -132,6 +138,8 @@ class CoresetLinearModel(CoresetLearner, BaseEstimator, ABC):
         if isinstance(data.rows, Block) and self._takes_all(data.rows):
             return self._learn(None, data, seed, context)
         with single_blas_thread():
+            if self._newton_pays(data.rows):
+                return self._learn(self._uniform_rows(data.rows, seed), data, seed, context)
             construction, more = self._construction(data.rows, seed)
             # polish calibrates as well, and its totals are better: they are taken at the first fit
             options = {"construction": construction, "calibrate": self.calibrate and not again}
@@ -154,6 +162,9 @@ class CoresetLinearModel(CoresetLearner, BaseEstimator, ABC):
             self._check_rows(coreset)
         if coreset is None or coreset.is_whole:
             fit = self._fit_all(coreset, data, start, seed)
+        elif coreset.provenance.get("fitted") == "all rows":
+            assert data is not None
+            fit = self._fit_newton(coreset, data, start, seed)
         elif data is None:
             params, _ = objective.minimise(coreset, init=coreset.pilot)
             fit = LinearFit(params=params, curve=[objective.evaluate(coreset, params).value], n_iter=1, coreset=coreset)
@@ -218,6 +229,67 @@ class CoresetLinearModel(CoresetLearner, BaseEstimator, ABC):
             n_iter=len(polished.curve),
             certificate=polished.gap.certificate(polished.n_rows, passes=polished.passes),
             coreset=polished.coreset,
+        )
+
+    def _newton_pays(self, rows: Block | Source) -> bool:
+        """Whether Newton's method on all rows is quicker than a coreset, and nothing was asked for that needs one."""
+        asked = (self.coreset_size, self.construction, self.polish)
+        if not (self._takes_newton and isinstance(rows, Block) and all(isinstance(v, str) for v in asked)):
+            return False
+        if asked != ("auto",) * 3 or len(rows) <= self._size(len(rows), rows.n_features):
+            return False
+        return self._objective().n_classes <= 2 and 0 < curvature_cost(rows, 1) <= _MAX_NEWTON_WORK
+
+    def _uniform_rows(self, block: Block, seed: int) -> Coreset:
+        """Uniform rows to keep as the coreset of a fit on all rows."""
+        objective, size = self._objective(), self._size(len(block), block.n_features)
+        rows = sample_rows(block, size, rng_for(seed, "reduce"))
+        factor = 1.0 if block.sample_weight is not None else len(block) / size
+        return Coreset(
+            X=rows.X,
+            y=rows.y,
+            sample_weight=factor * rows.weights(),
+            indices=rows.row_ids(),
+            n_seen=len(block),
+            weight_seen=block.total_weight,
+            objective=objective,
+            provenance={"objective": objective.name, "construction": "uniform", "calibrated": 0, "fitted": "all rows"},
+        )
+
+    def _fit_newton(self, coreset: Coreset, data: DataPass, start: Array | None, seed: int) -> LinearFit:
+        """Newton's method on all rows, from solutions on some of them, where the penalty counts for more."""
+        objective, block = self._objective(), data.rows
+        assert isinstance(block, Block)
+        rng, flat = rng_for(seed, "solve"), objective.start_params(block)
+        usual = objective.evaluate(coreset, flat).value  # about that of all rows
+        params = flat if start is None else start
+        samples = () if objective.constant_curvature or start is not None else _START_ROWS
+        for size in samples:
+            if 2 * size > len(block):
+                break
+            rows = sample_rows(block, size, rng)
+            rows = Block(X=rows.X, y=rows.y, sample_weight=rows.weights() * (len(rows) / rows.total_weight))
+            if objective.can_be_fitted(rows):
+                few = NewtonDescent(objective, DataPass(rows), params, rows)
+                few.descend(_ROUGH)
+                params = few.params
+        descent = NewtonDescent(objective, data, params, block)
+        if not descent.point.value <= usual:
+            descent = NewtonDescent(objective, data, flat, block)
+        passes = data.n_passes
+        params, gap = descent.run(self.tol)
+        if not (gap.below(self.tol) or self._has_no_minimum(data, params)):
+            warn_caller(
+                f"The loss may exceed the smallest possible by {gap.largest_text}, more than tol={self.tol:g}, after "
+                f"{len(descent.curve)} steps. Raise tol.",
+                ConvergenceWarning,
+            )
+        return LinearFit(
+            params=params,
+            curve=descent.curve,
+            n_iter=len(descent.curve),
+            certificate=gap.certificate(data.n_rows, passes=data.n_passes - passes),
+            coreset=coreset,
         )
 
     def _construction(self, rows: Block | Source, seed: int) -> tuple[Any, dict[str, Any]]:

@@ -105,6 +105,7 @@ class CoresetLogisticRegression(CoresetLinearClassifier):
     """
 
     options = (*LogisticObjective.options, TOLERANCE)
+    _takes_newton = True
 
     def __init__(
         self,

@@ -142,13 +142,16 @@ class LogisticObjective(LabelledLinearObjective[LogisticSums]):
         """The size of the residual of rows with these losses, up to sqrt(2): 1 - P(y | x)."""
         return -np.expm1(-cost)
 
+    def can_be_fitted(self, block: Block) -> bool:
+        return bool(np.bincount(self.codes(block), weights=block.sample_weight, minlength=self.n_classes).all())
+
     def minimise(self, block: Block, *, init: Array | None = None) -> tuple[Array, int]:
         """The result of `solve`, and its number of passes over the rows.
 
         If a class has no rows there is no minimiser (its intercept falls for ever), and zeros are returned. Without a
         penalty there is none either if classes can be separated: the first solution that separates them is returned.
         """
-        if not np.bincount(self.codes(block), weights=block.sample_weight, minlength=self.n_classes).all():
+        if not self.can_be_fitted(block):
             return np.zeros((self.n_scores, block.n_features + 1)), 0
         return super().minimise(block, init=init)
 
@@ -291,7 +294,7 @@ class LogisticObjective(LabelledLinearObjective[LogisticSums]):
             block.X, self.codes(block), params, n_classes=self.n_classes, weight=block.sample_weight, **what
         )
 
-    def _least_value(self, block: Block) -> float:
+    def least_value(self, block: Block) -> float:
         """Without a penalty: if the sum is below what one row on the wrong side costs, no row is on the wrong side."""
         weight = block.weights()
         return float(np.log(2.0) * weight[weight > 0.0].min()) if np.isinf(self.C) else 0.0

@@ -27,7 +27,7 @@ _CALIBRATION_WORK = 10_000_000_000  # products that a calibration may cost
 _MAX_NEWTON_COORDINATES = 250  # up to which computing the curvature in every round is cheap
 _ROUNDS_OF_RENEWAL = (3, 12, 48)  # rounds after which a more expensive curvature is computed again
 _CURVATURE_WORK = 10_000_000_000  # products that a curvature may cost
-_CHUNK_ROWS = 2048
+_CHUNK_ROWS = 4096
 
 # of queries
 _SAMPLE_FOR_SCALE = 20_000  # rows that the scale of columns is taken from
@@ -133,10 +133,19 @@ class LinearModelObjective(ConvexObjective[SumsT], Generic[SumsT]):
         """Parameters without coefficients, where `minimise` starts."""
         return np.zeros((self.n_scores, block.n_features + 1))
 
+    def can_be_fitted(self, block: Block) -> bool:
+        """Whether these rows may have a solution: rows of each class, where y holds classes."""
+        return True
+
     def drift_sums(self, block: Block, params: Array, step: Array) -> Array:
         """The curvature along the step, and the sum of each row's part in it times the change of its score."""
-        part = block.weights() * self.directional_curvature(block, params, step)
-        return np.array([part.sum(), part @ np.abs(self.margins(block.X, step)).max(axis=1)])
+        sums = np.zeros(2)
+        for at in range(0, len(block), _CHUNK_ROWS):
+            rows = block.cut(at, at + _CHUNK_ROWS)
+            rows = replace(rows, X=rows.X.astype(np.float64, copy=False))
+            part = rows.weights() * self.directional_curvature(rows, params, step)
+            sums += part.sum(), part @ np.abs(self.margins(rows.X, step)).max(axis=1)
+        return sums
 
     def drift_of(self, sums: Array, params: Array, step: Array) -> float:
         """The mean change of a score, each row weighed by its part in the curvature along the step.
@@ -263,7 +272,13 @@ class LinearModelObjective(ConvexObjective[SumsT], Generic[SumsT]):
 
     def margins(self, X: Any, params: Array) -> Array:
         """The scores: (n, k)."""
-        scores: Array = np.asarray(X @ params[:, :-1].T) + params[:, -1]
+        lines = params[0, :-1] if len(params) == 1 else params[:, :-1].T
+        if isinstance(X, np.ndarray) and X.dtype != lines.dtype:  # run by run: a copy of all rows would be large
+            runs = (X[at : at + _CHUNK_ROWS].astype(lines.dtype) @ lines for at in range(0, len(X), _CHUNK_ROWS))
+            products = np.concatenate([*runs, np.zeros((0, *lines.shape[1:]))])
+        else:
+            products = np.asarray(X @ lines)
+        scores: Array = products.reshape(X.shape[0], len(params)) + params[:, -1]
         return scores
 
     def random_params(self, block: Block, *, n_bases: int, rng: Rng) -> list[Array]:
@@ -404,7 +419,7 @@ class LinearModelObjective(ConvexObjective[SumsT], Generic[SumsT]):
             # far away, where all losses are flat, no direction leads down
             if coded.evaluate(block, candidate).value <= coded.evaluate(block, flat).value:
                 start = candidate
-        centre, least_value = self.centre(block), self._least_value(block)
+        centre, least_value = self.centre(block), self.least_value(block)
         with single_blas_thread():
             descent = Descent(lambda p: coded.evaluate(block, p), start, coded.metric(block, start, centre=centre))
             for number in range(1, self.max_iter + 1):
@@ -422,10 +437,6 @@ class LinearModelObjective(ConvexObjective[SumsT], Generic[SumsT]):
         if not (better and final.value <= descent.point.value * (1.0 + 1e-12)):
             params = descent.params
         return self._balanced(params), descent.n_evaluations + renewals + 1
-
-    def _least_value(self, block: Block) -> float:
-        """A value below which the descent would go on for ever, since there is no minimum."""
-        return 0.0
 
     def _thinned(self, block: Block) -> Block:
         """The rows, or evenly spaced ones if the curvature of all would cost too much, reweighted to stand for all."""

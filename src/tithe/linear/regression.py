@@ -66,6 +66,7 @@ class CoresetLinearRegressor(RegressorMixin, CoresetLinearModel):
 
     objective_class: ClassVar[type[SingleScoreObjective]]
     _tol_ratio: ClassVar[float] = CORESET_TOL_RATIO
+    _takes_newton = True
 
     coef_ = FittedAttribute[Array](Floats("d", dtypes=FLOATS))
     intercept_ = FittedAttribute[float](Number())

@@ -11,6 +11,7 @@ import numpy as np
 from scipy import sparse
 
 from tithe.core.data import Array, Block, Evaluation
+from tithe.core.linear_algebra import MAX_COORDINATES, curvature_blocks
 from tithe.core.parallel import add_parts, over_parts, part_rows
 from tithe.core.params import Constraint, Option, RealNumber, Target, check_params
 from tithe.core.passes import AddsUp
@@ -443,6 +444,28 @@ class HuberObjective(SingleScoreObjective):
         away = np.abs(y - flat[0, -1])
         flat[1, -1] = np.median(away) or away.mean() or 1.0
         return flat
+
+    def curvature(
+        self, block: Block, params: Array, centre: Array | None = None, *, total_weight: float | None = None
+    ) -> Array | None:
+        """Without the products of columns that have no coefficient in the scale."""
+        size = block.n_features + 1
+        if 2 * size > MAX_COORDINATES:
+            return super().curvature(block, params, centre, total_weight=total_weight)
+        second, cross = self._hessian_weights(block, params)
+        hessian = np.zeros((2 * size, 2 * size))
+        linear, mixed = curvature_blocks(block, second[:, :1], cross, centre), cross(0, 1, slice(None))
+        assert linear is not None
+        hessian[:size, :size] = linear[0]
+        along = np.append(np.zeros(block.n_features), mixed.sum())
+        for start in range(0, len(block), _CHUNK_ROWS[1]):
+            at = slice(start, start + _CHUNK_ROWS[1])
+            along[:-1] += block.X[at].T @ mixed[at]
+        if centre is not None:
+            along[:-1] -= mixed.sum() * centre
+        hessian[:size, -1] = hessian[-1, :size] = along
+        hessian[-1, -1] = second[:, 1].sum()
+        return hessian[None]
 
     # -- the scale beside the score ------------------------------------------------------------
 
