@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from tithe.core.data import Array, Block, weighted_quantiles
 from tithe.core.labels import encoded_classes, label_numbers
-from tithe.core.params import Boolean, Constraint, OneOf, RealNumber, WholeNumber
+from tithe.core.params import Boolean, Constraint, Function, OneOf, RealNumber, WholeNumber
 from tithe.core.state_checks import Anything, Each, Flag, Floats, Integers, Number, Optional, Rows, Storable, expect
 from tithe.fit.base import checked_block, require_target
 from tithe.fit.collections import lazy_on_collections
@@ -78,6 +78,15 @@ class MarginDistribution(Storable):
             levels=tuple(shares.tolist()),
             quantiles=tuple(weighted_quantiles(margins, weight, shares).tolist()),
         )
+
+
+KERNEL_CONSTRAINTS: dict[str, Constraint] = {
+    "kernel": OneOf(*KERNELS) | Function(),
+    "gamma": OneOf("scale", "auto") | RealNumber(above=0.0),
+    "degree": RealNumber(least=0.0),
+    "coef0": RealNumber(),
+    "fit_intercept": Boolean(),
+}
 
 
 def margins_of(scores: Array, codes: Array) -> Array:
@@ -189,18 +198,28 @@ class KernelRows:
         return tags
 
 
+@dataclass(eq=False, repr=False)
 class KernelMachine(KernelRows, MarginMachine, Described):
     """Machines f(x) = sum of ``dual_coef_`` times k(x_i, x) over the support vectors, + ``intercept_``."""
 
-    degree: float
-    coef0: float
-    support_: Annotated[Array, Integers("support", least=0)]
-    support_vectors_: Annotated[Any, Anything()]
-    dual_coef_: Annotated[Array, Floats("outputs", "support")]
-    intercept_: Annotated[Array, Floats("outputs")]
-    _gamma: Annotated[float, Number(least=0.0)]
-    _centre: Annotated[Array | None, Optional(Floats("d"))]
-    _single: Annotated[bool, Flag()]
+    lam: float = 1000.0
+    mu: float = 0.5
+    theta: float = 0.2
+    _: KW_ONLY
+    kernel: Any = "rbf"
+    gamma: float | str = "scale"
+    degree: float = 3
+    coef0: float = 0.0
+    fit_intercept: bool = True
+    intercept_scaling: float = 1.0
+
+    support_: Annotated[Array, Integers("support", least=0)] = field(init=False)
+    support_vectors_: Annotated[Any, Anything()] = field(init=False)
+    dual_coef_: Annotated[Array, Floats("outputs", "support")] = field(init=False)
+    intercept_: Annotated[Array, Floats("outputs")] = field(init=False)
+    _gamma: Annotated[float, Number(least=0.0)] = field(init=False)
+    _centre: Annotated[Array | None, Optional(Floats("d"))] = field(init=False)
+    _single: Annotated[bool, Flag()] = field(init=False)
 
     def check_relations(self) -> None:
         vectors, n_support = self.support_vectors_, len(self.support_)

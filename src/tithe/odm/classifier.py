@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
@@ -16,7 +16,7 @@ from tithe.core.data import Array, Block
 from tithe.core.errors import warn_caller
 from tithe.core.labels import label_numbers, weights_by_class
 from tithe.core.parallel import single_blas_thread
-from tithe.core.params import Constraint, Function, Instance, OneOf, RealNumber, check_params
+from tithe.core.params import Constraint, Instance, OneOf, RealNumber, check_params
 from tithe.core.seeding import as_seed, rng_for
 from tithe.core.state_checks import Each, Integer, Integers, Number
 from tithe.core.state_checks import Instance as IsA
@@ -25,6 +25,7 @@ from tithe.fit.bases import BaseEstimator, ClassifierMixin
 from tithe.fit.results import Described
 from tithe.odm.base import (
     EXACT_TOL,
+    KERNEL_CONSTRAINTS,
     MAX_EXACT_MULTIPLIERS,
     KernelMachine,
     MarginDistribution,
@@ -34,7 +35,6 @@ from tithe.odm.base import (
 )
 from tithe.odm.kernels.two_classes import margin_gap
 from tithe.odm.solvers.kernel_matrix import (
-    KERNELS,
     Gram,
     NotAKernelError,
     check_diagonal,
@@ -55,6 +55,7 @@ _SINGLE_GAP = 1e-5  # relative gap that single precision may leave
 _MAX_GAP_RATIO = 10.0  # times the gap of the fit: beyond, the rows are other ones
 
 
+@dataclass(eq=False, repr=False)
 class ODMClassifier(KernelMachine, ClassifierMixin, Described, BaseEstimator):
     """Optimal margin distribution machine with a kernel: a large mean of the margins and a small variance.
 
@@ -158,59 +159,28 @@ class ODMClassifier(KernelMachine, ClassifierMixin, Described, BaseEstimator):
     True
     """
 
-    n_support_: Annotated[Array, Integers("classes", dtypes=("int32", "int64"), least=0)]
-    norm_: Annotated[float, Number(least=0.0)]
-    objective_curve_: Annotated[list[float], Each(Number())]
-    gap_: Annotated[float, Number()]
-    n_iter_: Annotated[int, Integer()]
-    margin_distribution_: Annotated[MarginDistribution, IsA(MarginDistribution)]
+    _: KW_ONLY
+    class_weight: Any = None
+    nonconvex: str = "cccp"
+    solver: str | PartitionSolver = "auto"
+    tol: float = 1e-5
+    max_iter: int = 1000
+    cache_size: float = 2000
+    random_state: Any = None
+
+    n_support_: Annotated[Array, Integers("classes", dtypes=("int32", "int64"), least=0)] = field(init=False)
+    norm_: Annotated[float, Number(least=0.0)] = field(init=False)
+    objective_curve_: Annotated[list[float], Each(Number())] = field(init=False)
+    gap_: Annotated[float, Number()] = field(init=False)
+    n_iter_: Annotated[int, Integer()] = field(init=False)
+    margin_distribution_: Annotated[MarginDistribution, IsA(MarginDistribution)] = field(init=False)
 
     _constraints: ClassVar[dict[str, Constraint]] = {
         **KernelMachine._margin_constraints,
-        "kernel": OneOf(*KERNELS) | Function(),
-        "gamma": OneOf("scale", "auto") | RealNumber(above=0.0),
-        "degree": RealNumber(least=0.0),
-        "coef0": RealNumber(),
+        **KERNEL_CONSTRAINTS,
         "cache_size": RealNumber(least=0.0),  # megabytes
         "solver": OneOf("auto", "direct", "partition") | Instance(PartitionSolver, "a PartitionSolver"),
     }
-
-    def __init__(
-        self,
-        lam: float = 1000.0,
-        mu: float = 0.5,
-        theta: float = 0.2,
-        *,
-        kernel: Any = "rbf",
-        gamma: float | str = "scale",
-        degree: float = 3,
-        coef0: float = 0.0,
-        fit_intercept: bool = True,
-        intercept_scaling: float = 1.0,
-        class_weight: Any = None,
-        nonconvex: str = "cccp",
-        solver: str | PartitionSolver = "auto",
-        tol: float = 1e-5,
-        max_iter: int = 1000,
-        cache_size: float = 2000,
-        random_state: Any = None,
-    ) -> None:
-        self.lam = lam
-        self.mu = mu
-        self.theta = theta
-        self.kernel = kernel
-        self.gamma = gamma
-        self.degree = degree
-        self.coef0 = coef0
-        self.fit_intercept = fit_intercept
-        self.intercept_scaling = intercept_scaling
-        self.class_weight = class_weight
-        self.nonconvex = nonconvex
-        self.solver = solver
-        self.tol = tol
-        self.max_iter = max_iter
-        self.cache_size = cache_size
-        self.random_state = random_state
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Fit the machine.

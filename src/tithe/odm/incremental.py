@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
@@ -19,7 +19,7 @@ from tithe.core.data import Array, Block, concat
 from tithe.core.errors import RowsNotSavedError
 from tithe.core.labels import checked_classes, label_numbers
 from tithe.core.parallel import single_blas_thread
-from tithe.core.params import Boolean, Constraint, Function, OneOf, RealNumber, check_params, check_value
+from tithe.core.params import Constraint, Function, OneOf, RealNumber, check_params, check_value
 from tithe.core.state_checks import (
     LARGEST,
     Each,
@@ -38,7 +38,7 @@ from tithe.core.state_checks import Instance as IsA
 from tithe.fit.base import checked_block, require_target
 from tithe.fit.bases import BaseEstimator, ClassifierMixin
 from tithe.fit.results import Described
-from tithe.odm.base import EXACT_TOL, MIN_COST, KernelMachine, row_costs
+from tithe.odm.base import EXACT_TOL, KERNEL_CONSTRAINTS, MIN_COST, KernelMachine, row_costs
 from tithe.odm.objective import MarginObjective
 from tithe.odm.solvers.kernel_matrix import KERNELS, KernelFunction, training_kernel
 from tithe.odm.solvers.path import Change, ExactMachine, check_memory
@@ -235,6 +235,7 @@ def uninterrupted() -> Iterator[None]:
             previous(*received[0])
 
 
+@dataclass(eq=False, repr=False)
 class IncrementalODMClassifier(KernelMachine, ClassifierMixin, Described, BaseEstimator):
     """Optimal margin distribution machine of two classes that rows join and leave, exact at every moment.
 
@@ -302,57 +303,32 @@ class IncrementalODMClassifier(KernelMachine, ClassifierMixin, Described, BaseEs
     True
     """
 
-    classes_: Annotated[Array, Labels("classes", distinct=True)]
-    dual_coef_: Annotated[Array, Floats(1, "support")]
-    intercept_: Annotated[Array, Floats(1)]
-    cost_: Annotated[float, Number(least=0.0)]
+    _: KW_ONLY
+    cache_size: float = 2000
+
+    classes_: Annotated[Array, Labels("classes", distinct=True)] = field(init=False)
+    dual_coef_: Annotated[Array, Floats(1, "support")] = field(init=False)
+    intercept_: Annotated[Array, Floats(1)] = field(init=False)
+    cost_: Annotated[float, Number(least=0.0)] = field(init=False)
     # this and the next are those of the state, None in a model without its rows
-    _machine: Annotated[ExactMachine | None, Optional(IsA(ExactMachine))] = None
-    _held: Annotated[Block | None, Optional(IsA(Block))] = None
-    _fixed: Annotated[dict[str, Any], Sometimes(IsA(dict))]
-    _next_id: Annotated[int, Sometimes(Integer())]
-    _forgotten: Annotated[tuple[int, ...], Sometimes(Each(Integer()))]
-    _flipped: Annotated[bool, Flag()]
+    _machine: Annotated[ExactMachine | None, Optional(IsA(ExactMachine))] = field(default=None, init=False)
+    _held: Annotated[Block | None, Optional(IsA(Block))] = field(default=None, init=False)
+    _fixed: Annotated[dict[str, Any], Sometimes(IsA(dict))] = field(init=False)
+    _next_id: Annotated[int, Sometimes(Integer())] = field(init=False)
+    _forgotten: Annotated[tuple[int, ...], Sometimes(Each(Integer()))] = field(init=False)
+    _flipped: Annotated[bool, Flag()] = field(init=False)
     # this and the next are stored in a model without its rows
-    _gap: Annotated[float | None, Optional(Number(least=0.0))] = None
-    _unlearning: Annotated[Unlearning | None, Optional(IsA(Unlearning))] = None
+    _gap: Annotated[float | None, Optional(Number(least=0.0))] = field(default=None, init=False)
+    _unlearning: Annotated[Unlearning | None, Optional(IsA(Unlearning))] = field(default=None, init=False)
 
     tol = EXACT_TOL  # kernels are computed in double precision
     _constraints: ClassVar[dict[str, Constraint]] = {
         **MarginObjective.constraints,
         "intercept_scaling": RealNumber(above=0.0),
+        **KERNEL_CONSTRAINTS,
         "kernel": OneOf(*INCREMENTAL_KERNELS) | Function(),
-        "gamma": OneOf("scale", "auto") | RealNumber(above=0.0),
-        "degree": RealNumber(least=0.0),
-        "coef0": RealNumber(),
-        "fit_intercept": Boolean(),
         "cache_size": RealNumber(above=0.0),  # megabytes
     }
-
-    def __init__(
-        self,
-        lam: float = 1000.0,
-        mu: float = 0.5,
-        theta: float = 0.2,
-        *,
-        kernel: Any = "rbf",
-        gamma: float | str = "scale",
-        degree: float = 3,
-        coef0: float = 0.0,
-        fit_intercept: bool = True,
-        intercept_scaling: float = 1.0,
-        cache_size: float = 2000,
-    ) -> None:
-        self.lam = lam
-        self.mu = mu
-        self.theta = theta
-        self.kernel = kernel
-        self.gamma = gamma
-        self.degree = degree
-        self.coef0 = coef0
-        self.fit_intercept = fit_intercept
-        self.intercept_scaling = intercept_scaling
-        self.cache_size = cache_size
 
     # -- changes of the rows -------------------------------------------------------------------
 

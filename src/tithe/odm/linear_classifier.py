@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -28,6 +28,7 @@ _STIFF_SWEEPS = 50  # sweeps that are tried on few rows although the problem is 
 _MIN_STIFFNESS = 5.0  # mean of C |x|^2 from which coordinate descent takes too many sweeps (measured)
 
 
+@dataclass(eq=False, repr=False)
 class LinearODMClassifier(CoresetLinearClassifier, MarginMachine):
     """Linear optimal margin distribution machine: margins y f(x) near 1, neither far below nor far above.
 
@@ -136,6 +137,26 @@ class LinearODMClassifier(CoresetLinearClassifier, MarginMachine):
     True
     """
 
+    lam: float = 1000.0
+    mu: float = 0.05
+    theta: float = 0.8
+    _: KW_ONLY
+    solver: str | CoresetSVRG = "auto"
+    tol: float = 1e-4
+    fit_intercept: bool = True
+    intercept_scaling: float = 1.0
+    class_weight: Any = None
+    nonconvex: str = "cccp"
+    coreset_size: int | float | str | None = None
+    construction: Any = "auto"
+    calibrate: bool = True
+    polish: int | str = "auto"
+    max_iter: int = 1000
+    engine: Any = "auto"
+    n_jobs: int | None = None
+    verbose: int = 0
+    random_state: Any = None
+
     options = (*MarginObjective.options, TOLERANCE)
 
     gap_ = FittedAttribute[float](Number(least=0.0, finite=False))
@@ -146,47 +167,6 @@ class LinearODMClassifier(CoresetLinearClassifier, MarginMachine):
     cover_ = FittedAttribute[Cover](optional=True)
 
     warm_start = False
-
-    def __init__(
-        self,
-        lam: float = 1000.0,
-        mu: float = 0.05,
-        theta: float = 0.8,
-        *,
-        solver: str | CoresetSVRG = "auto",
-        tol: float = 1e-4,
-        fit_intercept: bool = True,
-        intercept_scaling: float = 1.0,
-        class_weight: Any = None,
-        nonconvex: str = "cccp",
-        coreset_size: int | float | str | None = None,
-        construction: Any = "auto",
-        calibrate: bool = True,
-        polish: int | str = "auto",
-        max_iter: int = 1000,
-        engine: Any = "auto",
-        n_jobs: int | None = None,
-        verbose: int = 0,
-        random_state: Any = None,
-    ) -> None:
-        self.lam = lam
-        self.mu = mu
-        self.theta = theta
-        self.solver = solver
-        self.tol = tol
-        self.fit_intercept = fit_intercept
-        self.intercept_scaling = intercept_scaling
-        self.class_weight = class_weight
-        self.nonconvex = nonconvex
-        self.coreset_size = coreset_size
-        self.construction = construction
-        self.calibrate = calibrate
-        self.polish = polish
-        self.max_iter = max_iter
-        self.engine = engine
-        self.n_jobs = n_jobs
-        self.verbose = verbose
-        self.random_state = random_state
 
     # -- methods of the base class -------------------------------------------------------------
 

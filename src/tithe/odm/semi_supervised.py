@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numbers
 import warnings
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from functools import cached_property
 from typing import Annotated, Any, ClassVar, Self
 
@@ -52,9 +52,11 @@ _MAX_RELAXED_ROWS = 400  # rows up to which the relaxation is solved; beyond tha
 _MAX_SPREAD_ROWS = 2000  # rows up to which labels are spread to neighbours
 _TOL = 1e-6  # relative gap of the machines in the search
 _MANY_TOL = 1e-3  # the same with more than two classes
+_SHARES = Optional(Each(Number(least=0.0, most=1.0), length=2))
 _MAX_LEFT_OUT, _N_PARTS = 20, 5  # labels up to which each is left out in turn, and in how many parts more are
 
 
+@dataclass(eq=False, repr=False)
 class SemiSupervisedODMClassifier(ClassifierMixin, UnknownLabels):
     """Optimal margin distribution machine for rows of which only some are labelled.
 
@@ -131,16 +133,31 @@ class SemiSupervisedODMClassifier(ClassifierMixin, UnknownLabels):
     True
     """
 
-    machine_: Annotated[ODMClassifier | LinearODMClassifier | None, Instance(ODMClassifier, LinearODMClassifier)]
-    classes_: Annotated[Array, ClassLabels()]
-    transduction_: Annotated[Array, Labels("rows")]
-    sample_indices_: Annotated[Array, Integers("searched", least=0)]
-    uses_unlabeled_: Annotated[bool, Flag()]
-    left_out_errors_: Annotated[tuple[float, float] | None, Optional(Each(Number(least=0.0, most=1.0), length=2))]
-    objective_: Annotated[float | None, Optional(Number(least=0.0))]
-    relaxed_bound_: Annotated[float | None, Optional(Number(least=0.0))]
+    lam: float = 1000.0
+    mu: float = 0.5
+    theta: float = 0.2
+    _: KW_ONLY
+    lam_unlabeled: float = 10.0
+    unlabeled: Any = -1
+    balance: float | str | None = "auto"
+    safe: bool = True
+    gamma: float | str = "scale"
+    fit_intercept: bool = True
+
+    machine_: Annotated[ODMClassifier | LinearODMClassifier | None, Instance(ODMClassifier, LinearODMClassifier)] = (
+        field(init=False)
+    )
+    classes_: Annotated[Array, ClassLabels()] = field(init=False)
+    transduction_: Annotated[Array, Labels("rows")] = field(init=False)
+    sample_indices_: Annotated[Array, Integers("searched", least=0)] = field(init=False)
+    uses_unlabeled_: Annotated[bool, Flag()] = field(init=False)
+    left_out_errors_: Annotated[tuple[float, float] | None, Optional(Each(Number(least=0.0, most=1.0), length=2))] = (
+        field(init=False)
+    )
+    objective_: Annotated[float | None, Optional(Number(least=0.0))] = field(init=False)
+    relaxed_bound_: Annotated[float | None, Optional(Number(least=0.0))] = field(init=False)
     # the rows that the machine was fitted to
-    _columns: Annotated[Array, Integers("columns", least=0)]
+    _columns: Annotated[Array, Integers("columns", least=0)] = field(init=False)
 
     _constraints: ClassVar[dict[str, Constraint]] = {
         "lam_unlabeled": RealNumber(least=0.0),
@@ -160,47 +177,6 @@ class SemiSupervisedODMClassifier(ClassifierMixin, UnknownLabels):
         Option("kernel", OneOf(*(name for name in KERNELS if name != "precomputed")), "What rows are compared by."),
         Option("gamma", _constraints["gamma"], "Width of the kernel: a number, scale, auto or neighbors."),
     )
-
-    def __init__(
-        self,
-        lam: float = 1000.0,
-        mu: float = 0.5,
-        theta: float = 0.2,
-        *,
-        lam_unlabeled: float = 10.0,
-        unlabeled: Any = -1,
-        balance: float | str | None = "auto",
-        must_link: Any = None,
-        cannot_link: Any = None,
-        safe: bool = True,
-        kernel: Any = "rbf",
-        gamma: float | str = "scale",
-        degree: float = 3,
-        coef0: float = 0.0,
-        fit_intercept: bool = True,
-        intercept_scaling: float = 1.0,
-        coreset_size: int | float = 1000,
-        search: LabelSearch | None = None,
-        random_state: Any = None,
-    ) -> None:
-        self.lam = lam
-        self.mu = mu
-        self.theta = theta
-        self.lam_unlabeled = lam_unlabeled
-        self.unlabeled = unlabeled
-        self.balance = balance
-        self.must_link = must_link
-        self.cannot_link = cannot_link
-        self.safe = safe
-        self.kernel = kernel
-        self.gamma = gamma
-        self.degree = degree
-        self.coef0 = coef0
-        self.fit_intercept = fit_intercept
-        self.intercept_scaling = intercept_scaling
-        self.coreset_size = coreset_size
-        self.search = search
-        self.random_state = random_state
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Fit the machine.
