@@ -43,10 +43,7 @@ def psnr(image: Any, reference: Any, *, largest: float | None = None) -> float:
 
 
 def ssim(image: Any, reference: Any, *, largest: float | None = None) -> float:
-    """Mean structural similarity over all channels and all places where a whole window fits.
-
-    Means and covariances are taken in a Gaussian window of 11 pixels and standard deviation 1.5.
-    """
+    """Mean structural similarity over all channels and places, in a Gaussian window of 11 pixels and deviation 1.5."""
     image, reference = _checked_pair(image, reference)
     largest = data_range(reference) if largest is None else largest
     if min(image.shape[:2]) < WINDOW:
@@ -130,10 +127,7 @@ class ClippedNoise:
         return self._by_average[np.clip(at, 0, _TABLE_SIZE, out=at)]
 
     def strength(self, planes: Planes, plane: int, top: int, bottom: int, side: int) -> Array:
-        """Standard deviation of noise over sigma in the patches of rows ``top`` to ``bottom`` of a plane.
-
-        (bottom - top - side + 1, w - side + 1), by the averages of each patch's colours.
-        """
+        """Standard deviation of noise over sigma in the patches of rows ``top`` to ``bottom`` of a plane."""
         total = 0.0
         for share, channel in zip(planes.shares(plane), planes.channels(top, bottom), strict=True):
             if not share:
@@ -154,8 +148,7 @@ def _window_sums(rows: Array, side: int) -> Array:
 def find_clipping(planes: Planes, sigma: float, clipped: bool | str, largest: float | None) -> ClippedNoise | None:
     """How the noise of a picture was cut off; None if it was not.
 
-    ``clipped`` is True, False or "auto". With "auto", flat blocks near an end must have as many pixels at the end as
-    clipped noise would have. Pictures of floating point numbers are then taken not to be clipped.
+    With "auto", flat blocks near an end must have as many pixels at the end as clipped noise would have.
     """
     if not clipped or sigma <= 0.0:
         return None
@@ -262,10 +255,7 @@ def _if_all_are_flat(squares: Array, d: int) -> float:
 
 
 def _from_flat_blocks(squares: Array, d: int) -> tuple[float, float]:
-    """Variance of the noise and its relative standard error, from mean squares of blocks of which some are flat.
-
-    The mean of the squares in a range increases with the range, so the rounds decrease, or increase, to a solution.
-    """
+    """Variance of the noise and its relative standard error, from mean squares of blocks of which some are flat."""
     impossible, bound = chi2.ppf(_NOISELESS_SHARE, d) / d, chi2.ppf(_USED_SHARE, d) / d
     mean = chi2.cdf(bound * d, d + 2) / _USED_SHARE  # of a flat block below the bound, for noise of variance 1
     squares = np.sort(squares)
@@ -283,10 +273,7 @@ def _from_flat_blocks(squares: Array, d: int) -> tuple[float, float]:
 
 
 def _blocks(planes: Planes) -> tuple[Array, Array, Array]:
-    """Mean squares of blocks of 16 x 16 pixels, corrected for clipping, and their shares of clipped pixels.
-
-    Squares of wavelets (planes, blocks) and of the cosines of their quarters (planes, blocks, 4).
-    """
+    """Mean squares (planes, blocks) of wavelets, (planes, blocks, 4) of cosines; shares of clipped pixels."""
     across = (planes.width - _OVERLAP) // _BLOCK_PIXELS
     step = max(1, (1 << 20) // (planes.width * _BLOCK_PIXELS)) * _BLOCK_PIXELS
     wavelets, cosines, clipped = [], [], []

@@ -42,37 +42,11 @@ def covers(length: int, side: int, starts: Array) -> Array:
 class PatchSource(Source):
     """All overlapping square patches of a picture: a source of rows (n, side * side) float32.
 
-    Patches are ordered plane by plane (`Planes`), from the top and from the left. The id of a row is its position in
-    this order. A leaf holds the patches of a stripe of the picture, so all patches are never in memory together.
-
-    With ``stacked`` a row (n, planes * side * side) holds the patches of all planes at one place, one after the other.
-    The planes are an orthonormal transform of the colours, so lengths and angles are those of stacked colours. But grey
-    is a constant in the first plane alone: draw patches by their error at the constant only if they are ``centered``.
-
-    Parameters
-    ----------
-    image : array (h, w) or (h, w, 3), or Planes
-    patch_size : int
-        The side in pixels.
-    step : int
-        Pixels between neighbouring patches.
-    centered : bool
-        Whether the mean of each patch is subtracted.
-    above : float
-        Patches whose energy is not above this are left out. Ids and ``n_rows`` count them nevertheless.
-    clipping : ClippedNoise, optional
-        How noise was cut off. Patches are divided by the strength of the noise that is left, which is less near black
-        and white, so that it is the same in all patches.
-    stacked : bool
-        Whether the planes of a place are one row.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from tithe.dictionary.patches import PatchSource
-    >>> source = PatchSource(np.zeros((30, 20), np.uint8), patch_size=8)
-    >>> source.n_rows, source.n_features
-    (299, 64)
+    Patches are ordered plane by plane (`Planes`), from the top and from the left; the id of a row is its position in
+    this order, and a leaf holds the patches of a stripe. Patches whose energy is not ``above`` this are left out, and
+    are counted nevertheless. ``clipping`` says how noise was cut off: patches are divided by the strength of what is
+    left of it. With ``stacked`` a row (n, planes * side * side) holds the patches of all planes at one place: the
+    planes are an orthonormal transform of the colours, so lengths and angles are those of stacked colours.
     """
 
     def __init__(
@@ -147,10 +121,7 @@ class PatchSource(Source):
         return Block(X=X, indices=ids) if len(keep) == len(X) else Block(X=X[keep], indices=ids[keep])
 
     def lines(self, group: int, first: int, last: int) -> tuple[Array, Array, Array | None]:
-        """Patches of the rows of patches ``first`` to ``last``, their energies, and their divisors (n, planes).
-
-        ``group`` is the number of the plane, or 0 for all planes if they are stacked.
-        """
+        """Patches of the rows of patches ``first`` to ``last`` of a group, energies, and divisors (n, planes)."""
         tops = self.tops[first:last]
         return self._cut(group, np.repeat(tops, len(self.lefts)), np.tile(self.lefts, len(tops)))
 
@@ -193,10 +164,7 @@ class PatchSource(Source):
 
 
 class Coder:
-    """Computes residuals of patches after coding, and counts the atoms of the codes.
-
-    A patch takes up to ``max_atoms`` of the atoms (k, d) float32, and no more once its squared error is ``target``.
-    """
+    """Computes residuals of patches after `pursue`, and counts the atoms of the codes."""
 
     def __init__(self, atoms: Array, max_atoms: int, target: float) -> None:
         self.atoms, self.max_atoms, self.target = atoms, max_atoms, target
@@ -225,11 +193,9 @@ def averaged(
 ) -> Iterator[tuple[int, Array]]:
     """What has to be subtracted from the planes, from the top: (first row, (planes, rows, w) float64).
 
-    x = (a y + sum_i R_i' (R_i y - r_i)) / (a + count) = y - sum_i R_i' r_i / (a + count), with a the pixel weight,
-    R_i y a patch of the picture y, r_i its residual, and count the number of patches that cover a pixel. A row is
-    yielded when no patch below reaches it, so no more than a stripe is held in memory.
-
-    ``stripe`` is the number of rows of patches coded at a time. The result has the same bits for any number.
+    x = (a y + sum_i R_i' (R_i y - r_i)) / (a + count) = y - sum_i R_i' r_i / (a + count), with a the pixel weight, R_i
+    y a patch of the picture y, r_i its residual, and count the number of patches that cover a pixel. The result has
+    the same bits for any ``stripe``, the number of rows of patches coded at a time.
     """
     planes, side = source.planes, source.patch_size
     tops, lefts = source.tops, source.lefts
@@ -273,11 +239,7 @@ def check_mask(image: Any, mask: Any) -> tuple[Array, Array]:
 
 
 def filled(image: Array, known: Array, atoms: Array, side: int, max_atoms: int, allowed: float) -> Array:
-    """The picture with its missing pixels filled in and the others unchanged.
-
-    Patches with more known pixels come first, and the pixels that they fill in count as known for the others. So large
-    holes are filled from their edges inwards.
-    """
+    """The picture with its missing pixels filled in, from the edges of holes inwards."""
     planes = Planes(image)
     before = np.stack([planes.read(p, 0, planes.height) for p in range(planes.n_planes)])
     after, known = before.copy(), known.copy()

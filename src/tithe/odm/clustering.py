@@ -258,10 +258,7 @@ class ODMClustering(ClusterMixin, UnknownLabels):
 
 
 def _numbered(labels: Array, machine: ODMClassifier, block: Block, rows: Array, weight: Array) -> Array:
-    """Labels numbered by the means of the clusters in the first column in which they differ, or by their first rows.
-
-    The order of the rows does not matter then, and neither does whether a row is repeated or has a weight.
-    """
+    """Labels numbered by the means of the clusters in the first column in which they differ, or by their first rows."""
     names, first = np.unique(labels, return_index=True)
     keys = [first]
     if machine.kernel != "precomputed":

@@ -306,10 +306,7 @@ class Candidate:
 
 @dataclass(frozen=True, kw_only=True)
 class SearchSpace:
-    """lam and gamma are log-uniform within their ranges, mu and theta each one of some values.
-
-    gamma is a power of two within its range, or of its root near the best, so that candidates share kernel matrices.
-    """
+    """lam and gamma are log-uniform within their ranges, gamma a power of two; mu and theta are of some values."""
 
     lams: tuple[float, float]
     mus: Sequence[float]

@@ -150,8 +150,7 @@ def joined_rows(held: Block, rows: Block) -> Block:
 def classes_so_far(y: Array, classes: Any, known: Array | None, *, flipped: bool) -> tuple[Array, bool]:
     """The classes after rows with labels y, and whether the first of them is positive for the machine.
 
-    ``classes`` are those announced, ``known`` those before. The class that was seen alone at first is positive, and
-    stays so if the second class comes after it in order. More than two classes are refused.
+    ``classes`` are those announced, ``known`` those before. The class that was seen alone at first stays positive.
     """
     passed = y if classes is None else np.asarray(classes)
     before = passed[:0] if known is None else known

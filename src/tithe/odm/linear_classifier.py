@@ -260,10 +260,8 @@ class LinearODMClassifier(CoresetLinearClassifier, MarginMachine):
     ) -> LinearFit:
         """More than two classes, together, on rows that all have a positive weight.
 
-        Block coordinate descent on the dual takes a few sweeps if C |x|^2 is small, and thousands if it is large. In
-        the second case the smoothed primal is solved instead, whose solution is better than its bound says. The dual is
-        tried nevertheless, for a few cheap sweeps, if there are few rows, or no more rows than columns.
-        ``nonconvex="fixed_score"`` is available in the dual only.
+        The dual takes a few sweeps if C |x|^2 is small, and thousands if it is large: then the smoothed primal is
+        solved, after a few cheap sweeps where there are few rows, or no more than columns.
         """
         if self._free and self.nonconvex != "cccp":
             raise ValueError(

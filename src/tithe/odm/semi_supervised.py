@@ -328,9 +328,8 @@ class SemiSupervisedODMClassifier(ClassifierMixin, UnknownLabels):
 class UnlabeledRows:
     """Rows of which some are labelled, and the search for the labels of the others.
 
-    The kernel matrix K is None for two classes and so many rows that labels are not spread to neighbours. Machines of
-    two classes are fitted to ``features`` (n, r) if these are given, whose products are close to the kernel with the
-    constant of the intercept.
+    Machines of two classes are fitted to ``features`` (n, r) if given, whose products are close to the kernel matrix
+    K, which is None where there are so many rows that labels are not spread to neighbours.
     """
 
     learner: SemiSupervisedODMClassifier  # whose parameters count, and whose classes are known
@@ -379,10 +378,7 @@ class UnlabeledRows:
         return np.asarray(self.matrix[:, rows] @ (y * machine.gamma))
 
     def labels(self, codes: Array, supervised: Array, rng: np.random.Generator, *, thorough: bool) -> FoundLabels:
-        """Labels of the rows whose code is -1. Without ``thorough``, labels are refined only.
-
-        ``supervised`` are the scores of all rows by the machine of the labelled ones.
-        """
+        """Labels of the rows whose code is -1, from scores of all rows by the machine of the labelled ones."""
         cost, spread = self._costs(codes), self._spread(codes)
         allowed = _allowed_labels(self.weight, codes, self._n_classes, self.links, self.learner.balance)
         losses = label_losses(supervised, cost, **self._band)
@@ -406,10 +402,7 @@ class UnlabeledRows:
         return [] if self.K is None else spreading_factors(self.K, self.weight)
 
     def errors_left_out(self, codes: Array, rng: np.random.Generator) -> tuple[float, float, float, float]:
-        """How labels that are left out are predicted, without and with unlabelled rows: mean errors, then mean losses.
-
-        A label is left out by making its row an unlabelled one. No class is left without a label.
-        """
+        """How labels left out are predicted, without and with unlabelled rows: mean errors, then mean losses."""
         labelled = np.flatnonzero(codes >= 0)
         counts = np.bincount(codes[labelled], minlength=self._n_classes)
         labelled = labelled[counts[codes[labelled]] > 1]

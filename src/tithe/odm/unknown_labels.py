@@ -84,8 +84,7 @@ class UnknownLabels(KernelRows, Described, BaseEstimator):
     ) -> tuple[Links, Array, Array | None, Links]:
         """The links, the rows to search, in their order, their weights, and the links among them.
 
-        All rows with a weight, and those that are ``kept`` (n,) or linked; if there are more than ``coreset_size``, a
-        coreset of the rows that need not be kept.
+        A coreset takes the place of rows neither ``kept`` (n,) nor linked, if there are more than ``coreset_size``.
         """
         n = len(block)
         links = checked_links(self.must_link, n, "must_link"), checked_links(self.cannot_link, n, "cannot_link")

@@ -293,10 +293,7 @@ def _try_move(past, centers, state, draws, prior, rate, total, dice, point, gap)
 
 @njit(cache=True, nogil=True)
 def _log_matched(centers, k, draws, in_order):
-    """ln of the density of k draws, one round each anchor of the level; -inf unless each anchor has one nearest to it.
-
-    Draws outside the cell of their anchor are rejected, so every set of centres comes about in one way only.
-    """
+    """ln of the density of k draws, one round each anchor of the level; -inf unless they match one by one."""
     anchors, _, _, _, levels = draws
     level, total, taken = levels[k], 0.0, np.zeros(k, np.bool_)
     if level[0] < 0:
@@ -575,9 +572,7 @@ def swap_chain(row, seed, past, centers, state, means, stamps, tau, log_constant
                jump_ratios, rate, eta, n_steps):  # fmt: skip
     """Steps of the chain after row number ``row``; returns how many were accepted.
 
-    The law is that of the inverse temperature ``rate`` and the penalty ``eta`` of a centre. ``means[k]`` are kept from
-    row to row as a start for the next search, and ``stamps[k]`` is the row they belong to. A ``fresh`` chain starts at
-    a draw with the present number of centres.
+    ``means[k]`` are kept from row to row as a start for the next search, and ``stamps[k]`` is the row they belong to.
     """
     rows, columns, _ = past
     weight, losses, n = columns[WEIGHT], columns[NEAR], state[N]

@@ -71,11 +71,7 @@ def online_run(model: PACO, **facts: Any) -> Run:
 
 
 def hindsight(model: PACO) -> Array | None:
-    """The cumulative loss of the best fixed centres, of the current number, at each row of the history.
-
-    The centres are fitted, and their loss is estimated, on the rows that the model holds. None if the model has a
-    half-life: no fixed centres are good for a stream that changes.
-    """
+    """The cumulative loss of the best fixed centres of this number, on the rows held; None with a half-life."""
     if model.half_life is not None:
         return None
     past = model.summary_

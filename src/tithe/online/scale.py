@@ -116,11 +116,7 @@ def _largest_split(shares: Array, effective: float, d: int) -> float:
 
 
 def _variance(block: Block, centers: Array) -> float:
-    """Variance of the rows around their centres in one direction, without rows of clusters that have no centre yet.
-
-    Those rows are found by their loss over the median loss of the rows that are not equal to their centre: if more
-    than half of the rows are equal, as zeros often are, the others still have a width.
-    """
+    """Variance of the rows around their centres in one direction, without rows of clusters that have no centre yet."""
     weight = block.weights()
     loss = assign(block.X, centers, power=2)[1]
     order = np.argsort(loss, kind="stable")

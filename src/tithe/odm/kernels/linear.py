@@ -192,14 +192,10 @@ def margin_sweep(
     centre: Array | None = None,
     by_class: bool = False,
 ) -> tuple[Array | None, MarginSums]:
-    """Losses (n,) of the rows at ``params`` (k, d + 1), intercepts last, and their sums.
+    """Losses (n,) of the rows at ``params`` (k, d + 1), intercepts last, and their sums: see `MarginObjective`.
 
-    loss(u) = max(0, 1 - theta - u)^2 + mu max(0, u - 1 - theta)^2 of the margin u: +-(x . w + b), + for class 1,
-    with two classes; the row's own score less the largest other one with more.
-
-    X (n, d) is dense float32 or float64, or CSR, ``codes`` (n,) are int32. Of cost, gradient and diagonal, what is not
-    requested is None, or zeros for sums. For the diagonal the columns of dense rows are taken from ``centre`` (d,).
-    Gradients are by the class of the row if ``by_class``, up to 32 classes.
+    X (n, d) is dense or CSR, ``codes`` (n,) are int32. Of cost, gradient and diagonal, what is not requested is None,
+    or zeros for sums. For the diagonal the columns of dense rows are taken from ``centre`` (d,).
     """
     n, d = X.shape
     params = np.ascontiguousarray(params, np.float64)
@@ -256,10 +252,7 @@ def block_rows(d: int) -> int:
 
 
 def gram(X: Any, weight: Array) -> Array:
-    """sum_i weight_i (x_i, 1)(x_i, 1)^T, in float64: (d + 1, d + 1); only the lower half is valid.
-
-    Weights may be negative; rows of weight zero are not read. The same bits for any number of threads.
-    """
+    """sum_i weight_i (x_i, 1)(x_i, 1)^T, in float64: (d + 1, d + 1), the lower half. Weights of any sign."""
     n, d = X.shape
     n_parts = max(1, min(_MAX_PARTS, n // 1024, _MAX_PARTIAL_BYTES // (8 * (d + 1) ** 2)))
     rows = -(-n // n_parts)

@@ -90,10 +90,7 @@ def _leave(matrix, stale, diagonal, shift, terms, signs, n_terms, p, ridge, spee
 
 @njit(cache=True, nogil=True)
 def release(matrix, stale, diagonal, shift, terms, signs, n_terms, rows, side, soft, stiff):
-    """Take ``rows`` out of S, so that their multipliers can be prescribed; returns the number of terms, -1 on failure.
-
-    There must be space for as many terms as rows.
-    """
+    """Take ``rows`` out of S; returns the number of terms, for which there must be space, or -1 on failure."""
     column, rate = np.empty(len(side)), np.zeros(len(side))
     for p in rows:
         if side[p] == BELOW or side[p] == ABOVE:
@@ -148,10 +145,7 @@ def _product(matrix, stale, shift, terms, signs, n_terms, x, result, column):
 
 @njit(cache=True, nogil=True)
 def _next_event(gamma, margin, side, sign, rate, low, high, low_speed, high_speed, remaining):
-    """(time, row, new side) of the next row that changes sides, the row -1 if there is none before the end.
-
-    Of several at the same time the first row is taken, which excludes cycles (Bland's rule).
-    """
+    """(time, row, new side) of the next row that changes sides, or row -1: the first of several (Bland's rule)."""
     time, row, new_side = remaining, -1, INSIDE
     for j in range(len(gamma)):
         if side[j] == INSIDE:
@@ -184,9 +178,8 @@ def follow(
 ):  # fmt: skip
     """Follow the solution for a time ``remaining``; returns (status, number of terms, remaining time, events).
 
-    matrix (n, n) is only read; stale (n,), diagonal, shift, terms and signs hold what differs from it. The thresholds
-    low and high move with constant speeds, and multipliers of FIXED rows with ``fixed_speed``. gamma, margin, side,
-    low and high are changed in place. If the terms are full the caller makes space and calls again.
+    The matrix is only read. Thresholds move with constant speeds, and multipliers of FIXED rows with ``fixed_speed``.
+    If the terms are full the caller makes space and calls again.
     """
     n = len(gamma)
     x, rate, column = np.zeros(n), np.empty(n), np.empty(n)

@@ -99,13 +99,10 @@ def step_length(slope: Callable[[float], float]) -> float:
 
 
 class Gram:
-    """K = k(x_i, x_j) + constant, held as far as ``cache_bytes`` allow and computed again beyond.
+    """K = k(x_i, x_j) + constant; the first rows are held, as many as ``cache_bytes`` allow, others computed again.
 
-    The first rows of the matrix are held, as many as fit into the memory. They are computed in squares, those below
-    the diagonal as mirror images. The bits of all results depend on ``cache_bytes``, but not on the number of threads.
-
-    ``function`` is a `KernelFunction` and X (n, d) the rows, or a `GivenKernel` and X the positions (n,) in it, both in
-    random order. ``constant`` is the square of a constant feature: a penalised intercept.
+    The bits of all results depend on ``cache_bytes``, but not on the number of threads. ``function`` is a
+    `KernelFunction` and X (n, d) the rows, or a `GivenKernel` and X the positions (n,) in it, both in random order.
     """
 
     def __init__(self, function: Any, X: Any, *, constant: float = 0.0, cache_bytes: float) -> None:
@@ -134,9 +131,8 @@ class Gram:
     ) -> Iterator[RowPanel]:
         """All rows in random order, and their rows of K: the order in which coordinate descent visits them.
 
-        There are ``n_sweeps`` orders if the whole matrix is held, else one. A fixed order, and one in which the same
-        rows always follow each other, is many times slower. Where the matrix is not held, rows are left out that
-        ``is_needed`` (row numbers to a mask) says will not move: their part of the matrix need not be computed.
+        There are ``n_sweeps`` orders if the whole matrix is held, else one, and rows are left out that are not needed.
+        A fixed order is many times slower.
         """
         n, held = len(self), self._first_rows()
         if len(held) == n:
@@ -264,10 +260,7 @@ class Gram:
 
 
 class RowPanel(NamedTuple):
-    """Rows that coordinate descent visits: rows ``places`` of ``matrix`` (h, n) are those with these ``numbers``.
-
-    places and numbers (sweeps, b): an order for each sweep over the rows.
-    """
+    """Rows ``places`` of ``matrix`` (h, n) are those with these ``numbers``: (sweeps, b), an order for each sweep."""
 
     matrix: Array
     places: Array
@@ -314,8 +307,7 @@ class Prepared:
 class KernelFunction:
     """k(x, x'), by scikit-learn's names and parameters, or a callable (A, B) -> (len(A), len(B)).
 
-    Rows are prepared once (`prepare`), and kernels computed in rectangles. For the Gaussian kernel they are moved to
-    ``centre`` and scaled by the root of gamma, so that distances neither overflow nor cancel in single precision.
+    For the Gaussian kernel rows are moved to ``centre``, so that distances do not cancel in single precision.
     """
 
     kernel: str | Callable[[Any, Any], Array]
@@ -491,10 +483,7 @@ def training_matrix(machine: Any, block: Block) -> Array:
 
 
 def landmark_features(columns: Array, landmarks: Array, jitters: Sequence[float]) -> Array:
-    """Features (n, r) whose products are the kernel projected on some rows (Nystroem).
-
-    ``columns`` (n, r) are the kernel's, jitters are shares of the mean diagonal that are added to it, if need be.
-    """
+    """Features (n, r) whose products are the kernel projected on some rows (Nystroem), from its ``columns`` (n, r)."""
     square = columns[landmarks]
     scale = float(np.trace(square)) / len(square)
     low = jittered_cholesky(square, (share * scale for share in jitters))

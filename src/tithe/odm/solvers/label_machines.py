@@ -98,8 +98,7 @@ class MarginProblem(MarginLoss):
     def costs_without(self, machine: LabelMachine) -> Array:
         """What each row costs with label -1 minus what it costs with label 1, by the machine of all other rows.
 
-        With R the inverse of Q + D among the rows outside the band, the margin of one of them without itself is
-        r - gamma / R_ii, and 1 / R_ii = s + D, s the part of the kernel that the others do not explain.
+        With R the inverse of Q + D among the rows outside the band, the margin without itself is r - gamma / R_ii.
         """
         y, margin, gamma = machine.sign, machine.margins(), machine.gamma
         Q = self.matrix * np.outer(y, y)

@@ -49,11 +49,7 @@ def checked_links(pairs: Any, n_rows: int, name: str) -> Array:
 
 @dataclass(frozen=True, kw_only=True)
 class Groups:
-    """Rows that are tied to each other: y_i = sign_i t_g with one unknown t_g in {-1, 1} for each group g.
-
-    ``group`` (n,) and ``sign`` (n,) are those of each row; groups are numbered in the order of their first rows.
-    ``fixed`` (g,) is the value of t of groups with labelled rows, else 0.
-    """
+    """Rows that are tied to each other: y_i = sign_i t_g, t_g in {-1, 1} unknown or ``fixed`` for each group g."""
 
     group: Array
     sign: Array
@@ -61,10 +57,7 @@ class Groups:
 
 
 def linked_groups(must_link: Array, cannot_link: Array, labels: Array) -> Groups:
-    """The groups of rows tied by links. ``labels`` (n,) hold 1, -1, or 0 where the label is not known.
-
-    Links that contradict each other or the labels are refused, with the rows along the contradiction.
-    """
+    """The groups of rows tied by links; ``labels`` (n,) hold 1, -1, or 0 if unknown. Contradictions are refused."""
     n, graph = len(labels), _signed_links(must_link, cannot_link, len(labels))
     component = connected_components(graph, directed=False)[1]
     torn = np.flatnonzero(component[:n] == component[n:])
@@ -171,11 +164,7 @@ class Labelings:
         return (self.best(losses[:, 0] - losses[:, 1]) > 0.0).astype(np.int64)
 
     def best(self, c: Array) -> Array:
-        """A labeling y with the largest c . y.
-
-        Exact where the counts of the balance are whole numbers. With fractional weights groups change their label in
-        the order of what that costs for their size, so that the value is within that of one group of the largest.
-        """
+        """A labeling with the largest c . y: exact where counts of the balance are whole, else within one group."""
         gain = self._sums(c)[self.free]
         t = np.where(gain >= 0.0, 1.0, -1.0)
         return self.rows(t if self._balanced(t) else self._balanced_best(gain, t))

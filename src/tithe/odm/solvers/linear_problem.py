@@ -29,19 +29,7 @@ class Evaluation:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Solution:
-    """The result of a solver.
-
-    Parameters
-    ----------
-    duals : (n,)
-        Dual variables: those of the solver where it has some, else those that belong to the margins.
-    gap : float
-        Proved upper bound on the excess of P over its smallest value.
-    n_iter : int
-        Rounds: steps of Newton, or epochs.
-    curve : list of float
-        P after each round, as far as it was computed.
-    """
+    """The result of a solver: P <= P* + ``gap`` at ``point``, dual variables (n,), P after rounds."""
 
     point: Evaluation
     duals: Array
@@ -218,10 +206,7 @@ class LinearProblem(MarginLoss):
     # -- steps on single rows ------------------------------------------------------------------
 
     def coordinate_epoch(self, order: Array, gamma: Array, v: Array) -> float:
-        """One exact step in the dual variable of each row of ``order``; ``gamma`` (n,) and ``v`` (d + 1,) are changed.
-
-        v = sum_i gamma_i z_i. Returns the duality gap, each row taken at the time of its own step.
-        """
+        """One exact step in the dual variable of each row of ``order``, in place; returns the gap, row by row."""
         args = (self.signs, self.cost, self.squares, order, self.mu, self.theta, self.constant, gamma, v)
         return float(epoch(row_arrays(self.X), *args))
 
@@ -230,8 +215,7 @@ class LinearProblem(MarginLoss):
     ) -> Array:
         """The parameters after steps of length ``eta`` on the rows ``draws``; row i is drawn with chance ``share_i``.
 
-        The gradient is taken as v + mean + (C_i / share_i)(slope_i(v) - table_i) z_i, with ``mean`` (d + 1,) =
-        sum_i C_i table_i z_i. SVRG keeps ``table`` and ``mean``, SAGA updates them (``follow``).
+        The gradient is taken as v + mean + (C_i / share_i)(slope_i(v) - table_i) z_i, mean = sum_i C_i table_i z_i.
         """
         v = start.copy()
         band = self.mu, self.theta, self.constant

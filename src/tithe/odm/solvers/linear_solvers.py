@@ -40,13 +40,10 @@ def factorable(problem: LinearProblem) -> bool:
 def newton(
     problem: LinearProblem, *, tol: float, max_iter: int, rng: np.random.Generator, start: Array | None = None
 ) -> Solution:
-    """Newton's method on the primal problem.
+    """Newton's method on the primal problem, which is quadratic in pieces, so that it ends after finitely many steps.
 
-    P is quadratic wherever no margin crosses an end of the band, so the method ends after finitely many steps, at
-    the minimiser. Up to 300 coordinates the curvature is summed (later only over rows that changed sides) and
-    factored; beyond, steps come from conjugate gradients. With many rows, the start is the solution of a sample.
-    It has also converged if no step improves and the last one stayed within a quadratic piece and promised less than
-    the tolerance: the remaining gap is rounding, which columns of a huge scale magnify.
+    It has also converged if no step improves and the last one stayed within a piece and promised less than the
+    tolerance: the remaining gap is rounding, which columns of a huge scale magnify.
     """
     if start is None and len(problem) >= _MIN_ROWS_FOR_START:
         start = _rough(problem, rng)
@@ -116,12 +113,9 @@ def _searched(problem: LinearProblem, point: Evaluation, candidate: Evaluation, 
 def gain_of_step(problem: LinearProblem, params: Array, step: Array) -> tuple[float, float, float, float]:
     """What a Newton step promises, what it leads to, what there is to gain at least, and at most.
 
-    All of P plus the linear function with which its gradient at ``params`` is H step; ``step`` leads away from the
-    minimum. If P is that of a sample, and H step the gradient of the whole, this is the whole as the sample sees it;
-    if P is the whole, the linear function is zero. P is quadratic in pieces, so Newton's method ends after a few
-    steps. A full step leaves no more than the share of the curvature along it that rows take away or add by changing
-    sides. Differences of losses follow the trapezoidal rule, but for these rows: so a small gain is not lost in
-    rounding. What a step leads to is -inf if it is too long, and the last number inf if no end was found.
+    All of P plus the linear function with which its gradient at ``params`` is H step: the whole as a sample sees it.
+    Differences of losses follow the trapezoidal rule, so a small gain is not lost in rounding. What a step leads to is
+    -inf if it is too long, and the last number inf if no end was found.
     """
     start, ridge = problem.margins(params), problem.ridge
     curvatures = problem.curvatures(start)
@@ -262,11 +256,7 @@ def check_solver(solver: Any, *, free: bool) -> None:
 
 
 def chosen(problem: LinearProblem) -> str:
-    """The solver that ``"auto"`` stands for.
-
-    Measured: where the curvature can be factored, a step of Newton costs no more than a few epochs and two or three
-    are enough for any lam. If it cannot, coordinate descent is faster up to a mean C_i |z_i|^2 of 100.
-    """
+    """What ``auto`` stands for: Newton's method where cheap, else dual descent up to a stiffness of 100."""
     if problem.free or factorable(problem):
         return "newton"
     return "dcd" if float(problem.cost @ problem.squares) <= _MAX_STIFFNESS * len(problem) else "newton"
@@ -280,9 +270,7 @@ def coordinate_descent(
 ) -> Solution:
     """Dual coordinate descent with gap-safe shrinking; Newton's method takes over if it is slow.
 
-    Each epoch takes the rows in a new random order. Every few epochs v is recomputed from the dual variables, and so
-    is the exact gap G, a sum of terms that are not negative. A row whose margin is farther inside the band than
-    sqrt(2 G) |z_i| has a dual variable of zero at the solution, and is dropped.
+    A row whose margin is farther inside the band than sqrt(2 G) |z_i|, G the gap, is dropped.
     """
     gamma = np.zeros(len(problem)) if start is None else problem.multipliers(problem.margins(start))
     v = problem.combine(gamma) if start is not None else np.zeros(problem.size)
@@ -509,14 +497,9 @@ def coreset_svrg(
 ) -> CoverSolution:
     """SVRG with the gradients of a weighted cover of the z_i = y_i (x_i, k) as anchors; see `CoresetSVRG`.
 
-    A round takes the gradient of P_C, the problem of k centres each costing as much as the rows nearest to it,
-    and 2 k steps on drawn rows. Its fixed point is the minimiser of P_C, which is no farther from that of P than
-    |grad P| there, at most r G (`gradient_bound`). If P_C rises in a round, the round is undone and rows are
-    drawn from the cover from then on; if they were already, the steps are halved.
-
-    There are at most ``size`` centres. Rounds begin with a few, and the radius is multiplied by ``shrink`` after each
-    until ``radius`` is reached; with None all rounds are at that radius. Steps on rows drawn ``everywhere`` cost two
-    gradients each, those on rows of the cover one, as the other is known from the anchor.
+    A round takes the gradient of P_C, the problem of k centres each costing as much as the rows nearest to it, and 2 k
+    steps on drawn rows. A round in which P_C rises is undone. There are at most ``size`` centres; the radius is
+    multiplied by ``shrink`` after each round until ``radius`` is reached.
     """
     if problem.free:
         raise ValueError("coreset_svrg needs a penalised intercept.")

@@ -38,11 +38,7 @@ def chunks_of(n_rows: int) -> list[slice]:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Landmarks:
-    """K = B B^T + E, B ("basis", (n, r)) from the columns of a few rows; E is positive semi-definite.
-
-    ``rows`` (r,) are the positions of the landmarks, in the order in which they were chosen, ``residual`` (n,) is the
-    diagonal of E.
-    """
+    """K = B B^T + E, B = ``basis`` (n, r) from columns of a few ``rows``; ``residual`` (n,) is the diagonal of E."""
 
     rows: Array
     basis: Array
@@ -93,11 +89,10 @@ class Landmarks:
 
 
 def choose_landmarks(gram: Gram, rng: np.random.Generator, *, max_landmarks: int, enough: float) -> Landmarks:
-    """Landmarks by a pivoted Cholesky factorisation with random pivots, in O(n r^2).
+    """Landmarks by a pivoted Cholesky factorisation with random pivots, in O(n r^2): the largest are outliers.
 
-    Pivots are drawn in proportion to what earlier landmarks leave of the diagonal, many at a time, and kept with a
-    chance that makes up for those drawn beside them. (The largest pivots are outliers.) Ends when another landmark
-    lowers the trace of E by less than ``enough``.
+    Pivots are drawn in proportion to what earlier landmarks leave of the diagonal. Ends when another landmark lowers
+    the trace of E by less than ``enough``.
     """
     n = len(gram)
     residual = gram.diagonal()
@@ -237,11 +232,7 @@ class Span:
         return result
 
     def highest_dual(self, lengths: Array) -> Array:
-        """Newton's method on D, from these lengths on, as long as it rises.
-
-        D has a kink where a multiplier is zero. The derivative there is any number between low - u and high - u:
-        steps take it for zero where they can, and are as long as is best, kinks included.
-        """
+        """Newton's method on D, from these lengths on, as long as it rises; D has a kink where a multiplier is zero."""
         gram, best = self._gram(), self.dual_value(lengths)
         for _ in range(_MAX_STEPS):
             step = self._dual_step(gram, lengths)
@@ -363,10 +354,7 @@ class SubspaceSearch:
         self._expand(self.best, [self._model_step(gamma, margins), damped])
 
     def solution(self, tol: float) -> Point | None:
-        """A point whose value is within ``tol`` of itself of the bound, or None.
-
-        The last step is preferred to the best point: its multipliers are zero for all rows inside the band.
-        """
+        """A point whose value is within ``tol`` of itself of the bound, or None; rather the last step."""
         for point in (self.stepped, self.best):
             if point.primal - self.bound <= tol * point.primal:
                 return point
@@ -403,8 +391,7 @@ class SubspaceSearch:
     def _model_step(self, gamma: Array, margins: Array) -> Array:
         """The change of the multipliers that solves the problem with the model in place of the matrix.
 
-        With q = diag(E) and v = B^T change, all multipliers follow from v. This makes a smooth convex problem in as
-        many variables as there are landmarks, for Newton's method.
+        All multipliers follow from v = B^T change: a smooth convex problem in v, for Newton's method.
         """
         dual, model = self.dual, self.landmarks
         lower, upper = dual.cost, dual.mu * dual.cost
@@ -567,10 +554,7 @@ def strata(gram: Gram, landmarks: Array, sign: Array) -> Array:
 
 
 def deal(stratum: Array, n_parts: int, rng: np.random.Generator) -> list[Array]:
-    """Deal the rows of each stratum, shuffled, to the parts in turn; the next stratum begins where one ended.
-
-    Sizes of parts differ by one row at most, and so do the numbers of rows of any stratum in them.
-    """
+    """Deal the rows of each stratum, shuffled, to the parts in turn; the next stratum begins where one ended."""
     shuffled = rng.permutation(len(stratum))
     order = shuffled[np.argsort(stratum[shuffled], kind="stable")]
     return [rng.permutation(order[k::n_parts]) for k in range(n_parts)]
@@ -613,10 +597,7 @@ def solve_part(part: Part, number: int) -> Array:
 
 
 def merged_parts(dual: Dual, parts: list[Array], engine: Engine, seed: int) -> Array:
-    """Multipliers of all rows: the mean of the machines of the parts, each weighted by its share of the costs.
-
-    Parts are merged in pairs, and solved again from there, while the result has no more than 4,096 rows.
-    """
+    """Multipliers of all rows: the weighted mean of the machines of parts, merged in pairs up to 4,096 rows."""
     gamma = solve_level(dual, parts, None, engine, seed)
     while len(parts) > 2 and len(parts[0]) + len(parts[1]) <= _MAX_PART_ROWS:
         parts = [np.concatenate(parts[k : k + 2]) for k in range(0, len(parts), 2)]

@@ -89,8 +89,7 @@ class Dual(MarginLoss):
 def solve_two_classes(dual: Dual, *, tol: float, max_iter: int, rng: np.random.Generator, free: bool) -> KernelSolution:
     """The machine to a relative gap of ``tol``; the multipliers in ``dual`` are changed in place.
 
-    Coordinate descent goes first; if it gets slow, Newton's method takes over. A ``free`` intercept couples all
-    multipliers: then Newton's method is used alone.
+    Newton's method takes over from coordinate descent that gets slow, and is used alone with a ``free`` intercept.
     """
     rounds = _newton(dual, tol, max_iter, free=True) if free else _rounds(dual, tol, max_iter, rng)
     gap, primal = dual.gap()
@@ -169,8 +168,7 @@ def nystroem(gram: Gram) -> Array:
 def newton_step(dual: Dual, basis: Array | None, *, free: bool, accuracy: float) -> bool:
     """One step towards the solution for the rows now outside the band, as long as is best; False if nothing moves.
 
-    Rows outside solve (Q + D) gamma = 1 -+ theta among themselves, all others are zero. A free intercept b
-    borders the system: Q gamma + y b in place of Q gamma, and y . gamma = 0.
+    Rows outside solve (Q + D) gamma = 1 -+ theta; a free intercept b borders the system, and y . gamma = 0.
     """
     margin = dual.margins()
     rows = np.flatnonzero(dual.outside(margin))
@@ -282,15 +280,8 @@ class _System:
 class KernelSolution:
     """A machine f_k(x) = sum_i coefficients_ki k(x_i, x) + intercept, and what is proved of it.
 
-    Parameters
-    ----------
-    coefficients, scores : (k, n), (n, k)
-        k = 1 for two classes, else one for each class. Scores of the training rows have the intercept in them.
-    function : kernel function
-        In the precision that the solution took.
-    gap, primal, curve
-        Duality gap and value; with many classes the gap of the last convex problem, and the true objective after each
-        round of rivals.
+    ``coefficients`` are (k, n), ``scores`` (n, k) those of the training rows, the intercept in them; k = 1 for two
+    classes.
     """
 
     coefficients: Array
