@@ -38,12 +38,12 @@ from tithe.odm.solvers.kernel_matrix import (
     Gram,
     NotAKernelError,
     check_diagonal,
-    checked_matrix,
     training_kernel,
+    training_matrix,
 )
 from tithe.odm.solvers.many_classes import KernelMulticlassDual, solve_many_classes
 from tithe.odm.solvers.partition import PartitionSolver
-from tithe.odm.solvers.path import check_memory, held_out, kernel_product, mirrored
+from tithe.odm.solvers.path import check_memory, held_out, kernel_product
 from tithe.odm.solvers.two_classes import Dual, KernelSolution, solve_two_classes
 
 _FITTED = (
@@ -375,21 +375,14 @@ class ODMClassifier(KernelMachine, ClassifierMixin, Described, BaseEstimator):
         n = len(block)
         if self.support_.max(initial=-1) >= n:
             raise _other_rows()
-        kernel, sign = self._training_kernel(block), 2.0 * block.y - 1.0
+        with single_blas_thread():
+            kernel = training_matrix(self, block, None if self.kernel == "precomputed" else self._fitted_kernel())
+        kernel, sign = kernel + self._constant, 2.0 * block.y - 1.0
         gamma = np.zeros(n)
         gamma[self.support_] = sign[self.support_] * self.dual_coef_[0]
         cost = row_costs(block.sample_weight, n, self.lam, self.theta)
         self._check_is_solution(kernel, sign, cost, gamma)
         return held_out(kernel, sign, cost, gamma, groups, mu=float(self.mu), theta=float(self.theta))
-
-    def _training_kernel(self, block: Block) -> Array:
-        """The kernel matrix in double precision, the constant feature included."""
-        if self.kernel == "precomputed":
-            return mirrored(checked_matrix(block.X).astype(np.float64)) + self._constant
-        function = replace(self._fitted_kernel(), dtype=np.float64)
-        rows = function.prepare(block.X)
-        with single_blas_thread():
-            return mirrored(function.rectangle(rows, rows)) + self._constant
 
     def _check_is_solution(self, kernel: Array, sign: Array, cost: Array, gamma: Array) -> None:
         """Refuse rows, labels or weights for which the machine is not the solution."""

@@ -79,32 +79,8 @@ def _slope_of(codes, i, start, k, rival, slope):
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def _add_dense(X, start, r, codes, slope, second, rival, centre, sides, diagonal, part):
-    d, k = X.shape[1], sides.shape[3]
-    for i in range(r):
-        if slope[i] == 0.0:
-            continue
-        side, group = 0 if slope[i] < 0.0 else 1, codes[start + i] if sides.shape[2] > 1 else 0
-        true_class, rival_class, p = _slope_of(codes, i, start, k, rival, slope)
-        for j in range(d):
-            sides[part, side, group, true_class, j] += p * X[start + i, j]
-        sides[part, side, group, true_class, d] += p
-        if rival_class >= 0:
-            for j in range(d):
-                sides[part, side, group, rival_class, j] -= p * X[start + i, j]
-            sides[part, side, group, rival_class, d] -= p
-        if diagonal.shape[0] > 0:
-            for a in (true_class, rival_class):
-                if a >= 0:
-                    for j in range(d):
-                        x = np.float64(X[start + i, j]) - centre[j]
-                        diagonal[part, a, j] += second[i] * x * x
-                    diagonal[part, a, d] += second[i]
-
-
-@njit(cache=True, nogil=True, fastmath=_FAST)
-def _add_csr(data, indices, indptr, start, r, codes, slope, second, rival, sides, diagonal, part):
-    d, k = sides.shape[4] - 1, sides.shape[3]
+def _add(rows, start, r, codes, slope, second, rival, centre, sides, diagonal, part):
+    k, d = sides.shape[3], sides.shape[4] - 1
     for i in range(r):
         if slope[i] == 0.0:
             continue
@@ -114,11 +90,21 @@ def _add_csr(data, indices, indptr, start, r, codes, slope, second, rival, sides
             if a < 0:
                 continue
             q = p if a == true_class else -p
-            for at in range(indptr[start + i], indptr[start + i + 1]):
-                x = np.float64(data[at])
-                sides[part, side, group, a, indices[at]] += q * x
+            if len(rows) == 1:
+                X = rows[0]
+                for j in range(d):
+                    sides[part, side, group, a, j] += q * X[start + i, j]
                 if diagonal.shape[0] > 0:
-                    diagonal[part, a, indices[at]] += second[i] * x * x
+                    for j in range(d):
+                        x = np.float64(X[start + i, j]) - centre[j]
+                        diagonal[part, a, j] += second[i] * x * x
+            else:
+                data, indices, indptr = rows
+                for at in range(indptr[start + i], indptr[start + i + 1]):
+                    x = np.float64(data[at])
+                    sides[part, side, group, a, indices[at]] += q * x
+                    if diagonal.shape[0] > 0:
+                        diagonal[part, a, indices[at]] += second[i] * x * x
             sides[part, side, group, a, d] += q
             if diagonal.shape[0] > 0:
                 diagonal[part, a, d] += second[i]
@@ -144,11 +130,7 @@ def _sweep(rows, codes, weight, params, mu, theta, centre, cost, counts, sides, 
                 margins_csr(rows[0], rows[1], rows[2], start, r, params, scores)
             _losses(codes, weight, start, r, scores, mu, theta, cost, slope, second, rival, counts, part)
             if sides.shape[0] > 0:
-                if len(rows) == 1:
-                    _add_dense(rows[0], start, r, codes, slope, second, rival, centre, sides, diagonal, part)
-                else:
-                    data, indices, indptr = rows
-                    _add_csr(data, indices, indptr, start, r, codes, slope, second, rival, sides, diagonal, part)
+                _add(rows, start, r, codes, slope, second, rival, centre, sides, diagonal, part)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -316,21 +298,8 @@ def row_squares(X: Any) -> Array:
     return squares
 
 
-@njit(cache=True, nogil=True, fastmath=_FAST)
-def _columns(rows, weight, sums):
-    for i in range(weight.shape[0]):
-        if len(rows) == 1:
-            X = rows[0]
-            if weight[i] != 0.0:
-                for j in range(X.shape[1]):
-                    sums[j] += weight[i] * np.float64(X[i, j]) * X[i, j]
-        else:
-            for p in range(rows[2][i], rows[2][i + 1]):
-                sums[rows[1][p]] += weight[i] * np.float64(rows[0][p]) * rows[0][p]
-
-
 def column_squares(X: Any, weight: Array) -> Array:
     """sum_i weight_i x_i^2 of every column: (d,)."""
-    sums = np.zeros(X.shape[1])
-    _columns(row_arrays(X), weight, sums)
-    return sums
+    if sparse.issparse(X):
+        return np.asarray(X.astype(np.float64).power(2).T @ weight)
+    return np.asarray(np.einsum("i,ij,ij->j", weight, X, X, dtype=np.float64))

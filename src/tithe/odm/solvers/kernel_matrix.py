@@ -93,9 +93,11 @@ def _outside(margins: Array, theta: float) -> tuple[Array, Array]:
     return np.maximum(1.0 - theta - margins, 0.0), np.maximum(margins - 1.0 - theta, 0.0)
 
 
-def step_length(slope: Callable[[float], float]) -> float:
+def step_length(slope: Callable[[float], float], **accuracy: float) -> float:
     """Where an increasing slope is zero, at most 1, to a thousandth: the length of a Newton step."""
-    return 1.0 if slope(1.0) <= 0.0 else float(brentq(slope, 0.0, 1.0, xtol=1e-3)) if slope(0.0) < 0.0 else 0.0
+    if slope(1.0) <= 0.0:
+        return 1.0
+    return float(brentq(slope, 0.0, 1.0, **(accuracy or {"xtol": 1e-3}))) if slope(0.0) < 0.0 else 0.0
 
 
 class Gram:
@@ -170,15 +172,8 @@ class Gram:
         return matrix
 
     def columns(self, rows: Array) -> Array:
-        """K[:, rows]: (n, len(rows)), computed without the cache."""
-        matrix, chosen = np.empty((len(self), len(rows)), self.function.dtype), self.rows.take(rows)
-
-        def work(first: int, last: int) -> None:
-            for number in range(first, last):
-                matrix[self._squares[number]] = self._rectangle(self._chunks[number], chosen)
-
-        over_parts(work, len(self._squares))
-        return matrix
+        """K[:, rows]: (n, len(rows))."""
+        return self._panel(rows).T
 
     def _over_rows(self, use: Callable[[slice, Array], None]) -> None:
         """Call ``use`` with each slice of rows and their part (b, n) of the matrix."""
@@ -468,12 +463,12 @@ def training_kernel(machine: Any, block: Block) -> Any:
     return replace(function, dtype=np.float32)
 
 
-def training_matrix(machine: Any, block: Block) -> Array:
+def training_matrix(machine: Any, block: Block, fitted: KernelFunction | None = None) -> Array:
     """The kernel matrix (n, n) of the training rows, symmetric and finite, in double precision."""
     if machine.kernel == "precomputed":
         given: Array = checked_matrix(block.X).astype(np.float64)
         return given
-    function = replace(training_kernel(machine, block), dtype=np.float64)
+    function = replace(fitted or training_kernel(machine, block), dtype=np.float64)
     rows = function.prepare(block.X)
     kernel = function.rectangle(rows, rows)
     if not np.isfinite(kernel).all():

@@ -241,7 +241,8 @@ def solve(
     problem.check()
     options: dict[str, Any] = {"tol": tol, "max_iter": max_iter, "rng": rng, "start": start}
     if isinstance(solver, CoresetSVRG):
-        return solver.solve(problem, **options)
+        options["finish"] = max_iter if isinstance(solver.finish, str) else solver.finish
+        return coreset_svrg(problem, radius=solver.radius, everywhere=solver.step_rows == "all", **options)
     name = chosen(problem) if solver == "auto" else solver
     with single_blas_thread():  # products are too small for threads of BLAS
         return SOLVERS[name](problem, **options)
@@ -439,21 +440,6 @@ class CoresetSVRG(Storable):
 
     def __post_init__(self) -> None:
         check_params(self, _COVER_CONSTRAINTS)
-
-    def solve(
-        self, problem: LinearProblem, *, tol: float, max_iter: int, rng: np.random.Generator, start: Array | None
-    ) -> CoverSolution:
-        """The minimiser on the cover, or with ``finish`` that on all rows."""
-        return coreset_svrg(
-            problem,
-            radius=self.radius,
-            everywhere=self.step_rows == "all",
-            finish=max_iter if isinstance(self.finish, str) else self.finish,
-            tol=tol,
-            max_iter=max_iter,
-            rng=rng,
-            start=start,
-        )
 
 
 _COVER_CONSTRAINTS: dict[str, Constraint] = {

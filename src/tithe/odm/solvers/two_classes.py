@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,7 +12,7 @@ from scipy.linalg import LinAlgError, cho_factor, cho_solve
 from tithe.core.data import Array
 from tithe.core.linear_algebra import conjugate_gradients
 from tithe.odm.kernels.two_classes import descend_rows, margin_gap
-from tithe.odm.solvers.kernel_matrix import Gram, MarginLoss, kernel_not_psd_error, landmark_features
+from tithe.odm.solvers.kernel_matrix import Gram, MarginLoss, kernel_not_psd_error, landmark_features, step_length
 
 _SWEEPS = 3  # over all rows in a round, if the matrix is held
 _SLOW_RATIO = 0.7  # a round is slow if the gap keeps more than this share
@@ -64,14 +63,11 @@ class Dual(MarginLoss):
         """The duality gap and the primal value."""
         gap, loss = margin_gap(self.gamma, self.margins(), self.cost, self.mu, self.low, self.high)
         norm = float((self.sign * self.gamma) @ self.score)
-        self.check_norm(norm)
-        return gap, loss + 0.5 * norm
-
-    def check_norm(self, norm: float) -> None:
         if not np.isfinite(norm):
             raise ValueError("The margins overflow in double precision. Rescale the columns or the kernel.")
         if norm < -1e-6 * float(np.abs(self.gamma * self.score).sum()):
             raise kernel_not_psd_error()
+        return gap, loss + 0.5 * norm
 
     def outside(self, margin: Array) -> Array:
         """A mask of the rows whose multipliers are not zero at these margins."""
@@ -202,23 +198,14 @@ def _move(dual: Dual, step: Array, lift: float) -> bool:
         slopes = upper * np.maximum(u - dual.high, 0.0) - dual.cost * np.maximum(dual.low - u, 0.0)
         return straight + t * curved + float(slopes @ margin_change)
 
-    first = slope(0.0)
     scale = abs(straight) + abs(curved) + float(np.abs(dual.cost * margin_change * margin).sum())
-    if not first < -_ROUNDING * scale:
+    if not slope(0.0) < -_ROUNDING * scale:
         return False
-    length = 1.0 if slope(1.0) <= 0.0 else _root(slope, 0.0, 1.0)
+    length = step_length(slope, xtol=1e-15, rtol=1e-3)
     dual.gamma = dual.gamma + length * step
     dual.score = dual.score + length * change
     dual.intercept += length * lift
     return True
-
-
-def _root(slope: Callable[[float], float], left: float, right: float) -> float:
-    """The root of an increasing slope, to a relative accuracy of a thousandth: bisection."""
-    while right - left > 1e-3 * right:
-        middle = 0.5 * (left + right)
-        left, right = (middle, right) if slope(middle) <= 0.0 else (left, middle)
-    return right if left == 0.0 else left
 
 
 class _System:
