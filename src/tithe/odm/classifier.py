@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import KW_ONLY, dataclass, field, replace
+from contextlib import suppress
+from dataclasses import KW_ONLY, asdict, dataclass, field, replace
 from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import check_cv
 from sklearn.utils.validation import check_is_fitted
 
 from tithe.core.data import Array, Block
-from tithe.core.errors import warn_caller
 from tithe.core.labels import label_numbers, weights_by_class
 from tithe.core.parallel import single_blas_thread
 from tithe.core.params import Constraint, Instance, OneOf, RealNumber, check_params
@@ -32,6 +29,7 @@ from tithe.odm.base import (
     labelled_rows,
     margins_of,
     row_costs,
+    warn_of_gap,
 )
 from tithe.odm.kernels.two_classes import margin_gap
 from tithe.odm.solvers.kernel_matrix import (
@@ -46,10 +44,6 @@ from tithe.odm.solvers.partition import PartitionSolver
 from tithe.odm.solvers.path import check_memory, held_out, kernel_product
 from tithe.odm.solvers.two_classes import Dual, KernelSolution, solve_two_classes
 
-_FITTED = (
-    "classes_", "support_", "support_vectors_", "n_support_", "dual_coef_", "intercept_", "norm_", "objective_curve_",
-    "gap_", "n_iter_", "margin_distribution_", "n_features_in_", "feature_names_in_", "schema_",
-)  # fmt: skip
 _MAX_WHOLE_ROWS = 15_000  # rows up to which "auto" fits all of them at once
 _SINGLE_GAP = 1e-5  # relative gap that single precision may leave
 _MAX_GAP_RATIO = 10.0  # times the gap of the fit: beyond, the rows are other ones
@@ -200,23 +194,18 @@ class ODMClassifier(KernelMachine, ClassifierMixin, Described, BaseEstimator):
             raise ValueError("A class has no row of positive weight: leave its rows out, or give them weight.")
         rng = rng_for(as_seed(self.random_state), "solve")
         weighted = np.arange(len(codes)) if weight is None else np.flatnonzero(weight > 0.0)
-        with self._whole_or_none(), single_blas_thread():
-            self._solve(block, codes, weight, rng.permutation(weighted), rng)
+        try:
+            with single_blas_thread():
+                self._solve(block, codes, weight, rng.permutation(weighted), rng)
+        except BaseException:  # no solution is left behind, neither of this fit nor of an earlier one
+            for name in self.stored_checks():
+                with suppress(AttributeError):
+                    delattr(self, name)
+            raise
         return self
 
     def _check_options(self) -> None:
         check_params(self, self._constraints)
-
-    @contextmanager
-    def _whole_or_none(self) -> Iterator[None]:
-        """Leave no solution behind if the fit fails, neither of this fit nor of an earlier one."""
-        try:
-            yield
-        except BaseException:
-            for name in _FITTED:
-                with suppress(AttributeError):
-                    delattr(self, name)
-            raise
 
     def _solve(self, block: Block, codes: Array, weight: Array | None, rows: Array, rng: np.random.Generator) -> None:
         free, constant = self._free, self._constant
@@ -239,11 +228,7 @@ class ODMClassifier(KernelMachine, ClassifierMixin, Described, BaseEstimator):
                 raise
             solution = solve(gram.in_double(), codes[rows], cost, rng, free=free)  # rounding made it indefinite
         if solution.gap > self.tol * solution.primal:
-            warn_caller(
-                f"The duality gap is {solution.gap / solution.primal:.2g} of the value after {solution.n_iter} rounds, "
-                f"more than tol={self.tol:g}. Raise max_iter={self.max_iter}, lower lam, or scale the columns.",
-                ConvergenceWarning,
-            )
+            warn_of_gap(self, solution.gap, solution.primal, solution.n_iter)
         self.gap_, self.n_iter_, self.objective_curve_ = solution.gap, solution.n_iter, solution.curve
         coefficients, scores = solution.coefficients, solution.scores
         self.norm_ = max(0.0, float(np.vdot(coefficients.T, scores - solution.intercept))) ** 0.5
@@ -279,16 +264,8 @@ class ODMClassifier(KernelMachine, ClassifierMixin, Described, BaseEstimator):
         solved = solve_many_classes(
             dual, nonconvex=self.nonconvex, tol=tol, asked_tol=self.tol, max_iter=self.max_iter, rng=rng
         )
-        return KernelSolution(
-            coefficients=dual.value.T,
-            scores=dual.scores(),
-            intercept=0.0,
-            function=gram.function,
-            gap=solved.gap,
-            primal=solved.primal,
-            curve=solved.curve,
-            n_iter=solved.n_iter,
-        )
+        machine: dict[str, Any] = {"coefficients": dual.value.T, "scores": dual.scores(), "function": gram.function}
+        return KernelSolution(**machine, **asdict(solved))
 
     def _inner_tol(self, n_multipliers: int) -> float:
         return min(self.tol, EXACT_TOL) if n_multipliers <= MAX_EXACT_MULTIPLIERS else self.tol

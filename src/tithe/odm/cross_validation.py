@@ -432,8 +432,7 @@ class HeldOutRows:
         across = kernel[np.ix_(test, train)]
         if len(self.classes) == 2:
             dual = self._two(kernel, train, cost, candidate, starts, fold)
-            values: Array = across @ (dual.sign * dual.gamma) + dual.intercept
-            return values
+            return np.asarray(across @ (dual.sign * dual.gamma) + dual.intercept)
         many = KernelMulticlassDual(
             gram=Gram(GivenKernel(matrix=kernel), train, cache_bytes=kernel.nbytes),
             label=self.codes[train].astype(np.int64),
@@ -444,8 +443,7 @@ class HeldOutRows:
         )
         options = self._options()
         solve_many_classes(many, nonconvex=self.machine.nonconvex, asked_tol=options["tol"], **options)
-        scores: Array = across @ many.value
-        return scores
+        return np.asarray(across @ many.value)
 
     def _two(
         self, kernel: Array, rows: Array, cost: Array, candidate: Candidate, starts: dict[int, Array], fold: int
@@ -490,13 +488,11 @@ class _KnownDecisions(ClassifierMixin, BaseEstimator):
         self.values = values
 
     def decision_function(self, X: Array) -> Array:
-        values: Array = self.values[X[:, 0]]
-        return values
+        return np.asarray(self.values[X[:, 0]])
 
     def predict(self, X: Array) -> Array:
         codes = class_numbers(self.decision_function(X))
-        labels: Array = self.classes_[codes]
-        return labels
+        return np.asarray(self.classes_[codes])
 
 
 def _best_of(outcomes: list[Outcome]) -> int:

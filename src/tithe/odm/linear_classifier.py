@@ -17,7 +17,7 @@ from tithe.core.seeding import rng_for
 from tithe.core.state_checks import Floats, Integers, Number
 from tithe.fit.base import FLOATS, FittedAttribute
 from tithe.linear.learner import TOLERANCE, CoresetLinearClassifier, LinearFit
-from tithe.odm.base import EXACT_TOL, MAX_EXACT_MULTIPLIERS, MarginDistribution, MarginMachine, row_costs
+from tithe.odm.base import EXACT_TOL, MAX_EXACT_MULTIPLIERS, MarginDistribution, MarginMachine, row_costs, warn_of_gap
 from tithe.odm.objective import MarginObjective
 from tithe.odm.solvers.linear_problem import LinearProblem, Solution
 from tithe.odm.solvers.linear_solvers import CoresetSVRG, Cover, CoverSolution, check_solver, solve
@@ -229,15 +229,20 @@ class LinearODMClassifier(CoresetLinearClassifier, MarginMachine):
         return replace(fit, certificate=certificate, coreset=coreset)
 
     def _fit_two(self, block: Block, places: Array, start: Array | None, seed: int) -> LinearFit:
-        problem = self._problem(block)
+        assert block.y is not None
+        problem = LinearProblem(
+            X=block.X,
+            signs=2.0 * block.y - 1.0,
+            cost=row_costs(block.sample_weight, len(block), self.lam, self.theta),
+            mu=float(self.mu),
+            theta=float(self.theta),
+            constant=self._objective().constant,
+            free=self._free,
+        )
         scale = 0.0 if problem.constant == 0.0 else 1.0 / problem.constant
-        options: dict[str, Any] = {
-            "tol": self.tol,
-            "max_iter": self.max_iter,
-            "rng": rng_for(seed, "solve"),
-            "start": None if start is None else start[0] * np.append(np.ones(problem.size - 1), scale),
-        }
-        solution = solve(problem, solver=self.solver, **options)
+        first = None if start is None else start[0] * np.append(np.ones(problem.size - 1), scale)
+        rng = rng_for(seed, "solve")
+        solution = solve(problem, solver=self.solver, tol=self.tol, max_iter=self.max_iter, rng=rng, start=first)
         more: dict[str, Any] = {}
         if isinstance(solution, CoverSolution):
             more["cover_"] = replace(solution.cover, centres=places[solution.cover.centres])
@@ -293,11 +298,7 @@ class LinearODMClassifier(CoresetLinearClassifier, MarginMachine):
             )
             converged = solved.gap <= self.tol * solved.primal
             if not stiff and not converged:
-                warn_caller(
-                    f"The duality gap is {solved.gap / solved.primal:.2g} of the value after {solved.n_iter} rounds, "
-                    f"more than tol={self.tol:g}. Raise max_iter={self.max_iter}, lower lam, or scale the columns.",
-                    ConvergenceWarning,
-                )
+                warn_of_gap(self, solved.gap, solved.primal, solved.n_iter)
             if not stiff or converged:
                 params = dual.weights.copy()
                 params[:, -1] *= objective.constant
@@ -311,18 +312,6 @@ class LinearODMClassifier(CoresetLinearClassifier, MarginMachine):
         params, n_passes = objective.minimise(block, init=start)
         evaluation = objective.evaluate(block, params)
         return LinearFit(params=params, curve=[evaluation.value], n_iter=n_passes, more={"gap_": evaluation.bound})
-
-    def _problem(self, block: Block) -> LinearProblem:
-        assert block.y is not None
-        return LinearProblem(
-            X=block.X,
-            signs=2.0 * block.y - 1.0,
-            cost=row_costs(block.sample_weight, len(block), self.lam, self.theta),
-            mu=float(self.mu),
-            theta=float(self.theta),
-            constant=self._objective().constant,
-            free=self._free,
-        )
 
     def _warn(self, solution: Solution) -> None:
         if not solution.converged:

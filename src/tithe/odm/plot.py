@@ -194,5 +194,4 @@ def _ellipse(mean: Array, covariance: Array) -> Array:
     angle = np.linspace(0.0, 2.0 * np.pi, 200)
     circle = np.stack([np.cos(angle), np.sin(angle)])
     squares, axes = np.linalg.eigh(covariance)
-    points: Array = mean[:, None] + _ELLIPSE_DEVIATIONS * (axes * np.sqrt(np.maximum(squares, 0.0))) @ circle
-    return points
+    return np.asarray(mean[:, None] + _ELLIPSE_DEVIATIONS * (axes * np.sqrt(np.maximum(squares, 0.0))) @ circle)

@@ -137,8 +137,7 @@ class UnknownLabels(KernelRows, Described, BaseEstimator):
         rows = checked_block(self, X, reset=False).X
         if self.machine_ is None:
             return np.zeros(rows.shape[0])
-        scores: Array = self.machine_.decision_function(self._machine_rows(rows))
-        return scores
+        return np.asarray(self.machine_.decision_function(self._machine_rows(rows)))
 
     def _machine_rows(self, X: Any) -> Any:
         """Rows as the machine takes them."""

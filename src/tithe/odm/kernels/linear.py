@@ -150,8 +150,7 @@ class MarginSums(AddsUp):
     @property
     def gradient(self) -> Array:
         """The gradient of the loss: (k, d + 1)."""
-        total: Array = self.sides.sum(axis=(0, 1))
-        return total
+        return np.asarray(self.sides.sum(axis=(0, 1)))
 
 
 def row_arrays(X: Any) -> tuple[Array, ...]:

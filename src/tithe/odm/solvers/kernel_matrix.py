@@ -24,14 +24,14 @@ SQUARE_ROWS = 256  # rows of the squares that the matrix is computed in
 MAX_DOUBLE_ROWS = 4096  # rows up to which the matrix is in double precision
 
 
+@dataclass(kw_only=True, eq=False)
 class MarginLoss:
     """The losses C l(u) / 2 of margins u, l(u) = [1 - theta - u]_+^2 + mu [u - 1 - theta]_+^2.
 
-    The base of every problem. A subclass is a dataclass with the fields ``cost`` (n,), which is C, ``mu`` and
-    ``theta``; the margins are those of its rows.
+    The base of every problem; the margins are those of its rows.
     """
 
-    cost: Array
+    cost: Array  # (n,) float64: C, all positive, lam s_i / (sum s (1 - theta)^2) for weights s
     mu: float
     theta: float
 
@@ -48,8 +48,7 @@ class MarginLoss:
     @cached_property
     def inverse_cost(self) -> Array:
         """1 / C: (n,)."""
-        inverse: Array = 1.0 / self.cost
-        return inverse
+        return np.asarray(1.0 / self.cost)
 
     def inverse_upper_cost(self, mu: float) -> Array:
         """1 / (mu C): (n,), infinite without an upper side."""
@@ -63,20 +62,27 @@ class MarginLoss:
     def multipliers(self, margins: Array, at: slice = slice(None)) -> Array:
         """Minus the slopes: C [1 - theta - u]_+ - mu C [u - 1 - theta]_+ of all rows, or of those ``at`` a slice."""
         below, above = _outside(margins, self.theta)
-        values: Array = self.cost[at] * (below - self.mu * above)
-        return values
+        return np.asarray(self.cost[at] * (below - self.mu * above))
 
     def curvatures(self, margins: Array) -> Array:
         """Second derivatives, C below the band and mu C above it: (n,)."""
-        values: Array = self.cost * ((margins < 1.0 - self.theta) + self.mu * (margins > 1.0 + self.theta))
-        return values
+        return np.asarray(self.cost * ((margins < 1.0 - self.theta) + self.mu * (margins > 1.0 + self.theta)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Solved:
+    """The duality gap and the value; with many classes the gap of the last convex problem, and J after each round."""
+
+    gap: float
+    primal: float
+    curve: list[float]
+    n_iter: int
 
 
 def margin_loss(margins: Array, cost: Array, mu: float, theta: float) -> Array:
     """C l(u) / 2 of margins of any shape."""
     below, above = _outside(margins, theta)
-    loss: Array = 0.5 * cost * (below * below + mu * above * above)
-    return loss
+    return np.asarray(0.5 * cost * (below * below + mu * above * above))
 
 
 def label_losses(scores: Array, cost: Array, mu: float, theta: float) -> Array:
@@ -125,8 +131,7 @@ class Gram:
 
     def diagonal(self) -> Array:
         """(n,), in double precision."""
-        diagonal: Array = self.function.diagonal(self.rows) + self.constant
-        return diagonal
+        return np.asarray(self.function.diagonal(self.rows) + self.constant)
 
     def row_panels(
         self, rng: np.random.Generator, n_sweeps: int, is_needed: Callable[[Array], Array]
@@ -312,6 +317,11 @@ class KernelFunction:
     centre: Array | None = None
     dtype: Any = np.float64
 
+    @classmethod
+    def of(cls, machine: Any, gamma: float, centre: Array | None) -> KernelFunction:
+        """The kernel of a machine, by its parameters, in double precision."""
+        return cls(kernel=machine.kernel, gamma=gamma, degree=machine.degree, coef0=machine.coef0, centre=centre)
+
     def restricted(self, X: Any) -> tuple[KernelFunction, Any]:
         """The kernel of these rows alone, and how it names them."""
         return self, X
@@ -351,15 +361,8 @@ class KernelFunction:
                     f"The kernel gave an array of shape {values.shape} for {len(rows)} and {len(columns)} rows."
                 )
             return values
-        values = pairwise_kernels(
-            rows.X,
-            columns.X,
-            metric=self.kernel,
-            filter_params=True,
-            gamma=self.gamma,
-            degree=self.degree,
-            coef0=self.coef0,
-        )
+        options = {"gamma": self.gamma, "degree": self.degree, "coef0": self.coef0}
+        values = pairwise_kernels(rows.X, columns.X, metric=self.kernel, filter_params=True, **options)
         return np.asarray(values, dtype=self.dtype)
 
     def diagonal(self, rows: Prepared) -> Array:
@@ -403,8 +406,7 @@ def _product(A: Any, B: Any) -> Array:
     if sparse.issparse(B) and B.shape[1] <= _MAX_DENSE_COLUMNS:
         B = B.toarray()
     product = A @ B.T
-    dense: Array = product.toarray() if sparse.issparse(product) else np.asarray(product)
-    return dense
+    return np.asarray(product.toarray() if sparse.issparse(product) else product)
 
 
 def entry_variance(block: Block) -> float:
@@ -447,13 +449,8 @@ def training_kernel(machine: Any, block: Block) -> Any:
     """The kernel for the training rows, in the precision that the tolerance needs."""
     if machine.kernel == "precomputed":
         return GivenKernel(matrix=checked_matrix(block.X))
-    function = KernelFunction(
-        kernel=machine.kernel,
-        gamma=gamma_for(machine.kernel, machine.gamma, block),
-        degree=machine.degree,
-        coef0=machine.coef0,
-        centre=column_means(block) if isinstance(block.X, np.ndarray) else None,
-    )
+    centre = column_means(block) if isinstance(block.X, np.ndarray) else None
+    function = KernelFunction.of(machine, gamma_for(machine.kernel, machine.gamma, block), centre)
     if len(block) <= MAX_DOUBLE_ROWS or machine.tol < _SINGLE_TOL:
         return function
     if not callable(machine.kernel):
@@ -466,15 +463,13 @@ def training_kernel(machine: Any, block: Block) -> Any:
 def training_matrix(machine: Any, block: Block, fitted: KernelFunction | None = None) -> Array:
     """The kernel matrix (n, n) of the training rows, symmetric and finite, in double precision."""
     if machine.kernel == "precomputed":
-        given: Array = checked_matrix(block.X).astype(np.float64)
-        return given
+        return np.asarray(checked_matrix(block.X).astype(np.float64))
     function = replace(fitted or training_kernel(machine, block), dtype=np.float64)
     rows = function.prepare(block.X)
     kernel = function.rectangle(rows, rows)
     if not np.isfinite(kernel).all():
         raise ValueError("The kernel is not a finite number for all rows. Rescale the columns.")
-    symmetric: Array = 0.5 * (kernel + kernel.T)
-    return symmetric
+    return np.asarray(0.5 * (kernel + kernel.T))
 
 
 def landmark_features(columns: Array, landmarks: Array, jitters: Sequence[float]) -> Array:

@@ -45,12 +45,9 @@ class Solution:
         return cls(point=point, duals=duals, gap=point.gap, converged=converged, **others)
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(kw_only=True, eq=False)
 class LinearProblem(MarginLoss):
     """P(v) = |v|^2 / 2 + sum_i C_i l(u_i) / 2, u_i = y_i (x_i . w + k b), v = (w, b).
-
-    l is that of `MarginLoss`: margins below the band [1 - theta, 1 + theta] are penalised, and so are those above it,
-    mu times as much.
 
     Notes
     -----
@@ -67,9 +64,6 @@ class LinearProblem(MarginLoss):
 
     X: Any  # (n, d) float32 or float64, C-ordered, or CSR
     signs: Array  # (n,) float64: y, -1 or 1
-    cost: Array  # (n,) float64: C, all positive, lam s_i / (sum s (1 - theta)^2) for weights s
-    mu: float
-    theta: float
     constant: float = 1.0  # k: the value of the constant feature, 0 for none
     free: bool = False  # the last of v carries no penalty; the constant feature is then 1
 
@@ -91,8 +85,7 @@ class LinearProblem(MarginLoss):
     @cached_property
     def squares(self) -> Array:
         """|z_i|^2: (n,)."""
-        squares: Array = row_squares(self.X) + self.constant**2
-        return squares
+        return np.asarray(row_squares(self.X) + self.constant**2)
 
     def check(self) -> None:
         """Refuse rows whose squares, in units of the penalty, are beyond double precision."""
@@ -108,13 +101,11 @@ class LinearProblem(MarginLoss):
 
     def combine(self, duals: Array) -> Array:
         """sum_i g_i z_i: (d + 1,)."""
-        result: Array = self._pass_over(None, duals)[1].sum(axis=0)
-        return result
+        return np.asarray(self._pass_over(None, duals)[1].sum(axis=0))
 
     def curve(self, curvatures: Array, step: Array) -> Array:
         """H step, H = diag(ridge) + sum_i curvatures_i z_i z_i^T."""
-        result: Array = self.ridge * step + self._pass_over(step, curvatures)[1].sum(axis=0)
-        return result
+        return np.asarray(self.ridge * step + self._pass_over(step, curvatures)[1].sum(axis=0))
 
     def hessian(self, curvatures: Array) -> Array:
         """sum_i curvatures_i z_i z_i^T: (d + 1, d + 1); only the lower half is valid."""

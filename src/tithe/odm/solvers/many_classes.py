@@ -13,7 +13,7 @@ from tithe.core.data import Array
 from tithe.core.linear_algebra import conjugate_gradients
 from tithe.odm.kernels.linear import row_arrays, row_squares
 from tithe.odm.kernels.many_classes import best_rivals, classes_gap, descend_rows, descend_weights
-from tithe.odm.solvers.kernel_matrix import Gram, MarginLoss, kernel_not_psd_error
+from tithe.odm.solvers.kernel_matrix import Gram, MarginLoss, Solved, kernel_not_psd_error
 
 _SWEEPS = 5  # over all rows in a round, if the kernel matrix is held
 _MAX_CG_STEPS = 50  # of conjugate gradients
@@ -21,19 +21,14 @@ _CG_TOLERANCE = 1e-2  # of the gradient's size, relative to the start
 _MAX_HALVINGS = 12
 
 
-@dataclass(kw_only=True)
+@dataclass(kw_only=True, eq=False)
 class MulticlassDual(MarginLoss, ABC):
     """Coefficients v (n, K) of all classes, w_l = sum_i v_i^l phi(x_i), and what they give.
 
-    The margin of a row is f_y - max over l != y of f_l. The lower side of the loss, margins below 1 - theta, is
-    convex; the upper side is not. It is made so by a rival q that stays for a round (``rival``; the convex function
-    then lies above the true one J and touches it, so J never rises: CCCP), or by the rival's score that stays
-    (``level``; no such promise). `tithe.odm.kernels.many_classes` has the multipliers.
+    The upper side of the loss is made convex by a rival q that stays for a round (``rival``: the convex function
+    touches J from above, so J never rises, CCCP), or by the rival's score that stays (``level``; no such promise).
     """
 
-    cost: Array
-    mu: float
-    theta: float
     label: Array
     n_classes: int
     value: Array = field(init=False)
@@ -159,8 +154,7 @@ class LinearMulticlassDual(MulticlassDual):
         return np.column_stack([np.asarray((self.X.T @ values).T), self.constant * values.sum(axis=0)])
 
     def _scores_of(self, weights: Array) -> Array:
-        scores: Array = np.asarray(self.X @ weights[:, :-1].T) + self.constant * weights[:, -1]
-        return scores
+        return np.asarray(np.asarray(self.X @ weights[:, :-1].T) + self.constant * weights[:, -1])
 
     def sweep(self, rng: np.random.Generator) -> None:
         solution = self.weights, self.value, self.beta
@@ -252,8 +246,7 @@ def _towards_best(
     def product(x: Array) -> Array:
         a, beta = split(x)
         curve_a, curve_beta = at.curve(a, beta, dual.product(at.values(a, beta)))
-        result: Array = np.concatenate([curve_a.ravel(), curve_beta]) * free
-        return result
+        return np.asarray(np.concatenate([curve_a.ravel(), curve_beta]) * free)
 
     small = _CG_TOLERANCE**2 * float(right @ (inverse * right))
     step, _ = conjugate_gradients(
@@ -513,8 +506,7 @@ class _System:
         values = np.einsum("ikm,im->ik", self.directions, inner)
         scores = cho_solve(self.factor, (self.basis.T @ values).T.ravel(), check_finite=False)
         back = self.basis @ scores.reshape(values.shape[1], -1).T
-        step: Array = inner - self._block_solve(np.einsum("ikm,ik->im", self.directions, back))
-        return step
+        return np.asarray(inner - self._block_solve(np.einsum("ikm,ik->im", self.directions, back)))
 
     def _block_solve(self, right: Array) -> Array:
         solved: Array = self.inverse * right
@@ -544,16 +536,6 @@ _MAX_SHARP_SWEEPS = 50  # sweeps after which a tolerance sharper than the reques
 _MAX_RIVAL_ROUNDS = 20
 
 
-@dataclass(frozen=True, kw_only=True)
-class MulticlassSolution:
-    """``gap`` is that of the last convex problem; ``curve`` holds the true objective J after each round of rivals."""
-
-    gap: float
-    primal: float
-    curve: list[float]
-    n_iter: int
-
-
 def solve_many_classes(
     dual: MulticlassDual,
     *,
@@ -563,7 +545,7 @@ def solve_many_classes(
     max_iter: int,
     rng: np.random.Generator,
     patient: bool = True,
-) -> MulticlassSolution:
+) -> Solved:
     """Set the coefficients (n, K): first for the lower side alone, then with rivals chosen until J stops falling.
 
     Those with the smallest J are kept. A ``tol`` sharper than ``asked_tol`` is given up after a number of sweeps. If
@@ -589,7 +571,7 @@ def solve_many_classes(
     dual.renew()
     if true > 0.5 * float(dual.cost.sum()) * dual.low**2:  # worse than no machine at all
         curve.append(_shorten(dual))
-    return MulticlassSolution(gap=gap, primal=primal, curve=curve, n_iter=rounds)
+    return Solved(gap=gap, primal=primal, curve=curve, n_iter=rounds)
 
 
 def _shorten(dual: MulticlassDual) -> float:

@@ -67,8 +67,7 @@ class Landmarks:
                 parts[number] = x[chunks[number]] @ self.basis[chunks[number]]
 
         over_parts(work, len(chunks))
-        total: Array = parts.sum(axis=0)
-        return total
+        return np.asarray(parts.sum(axis=0))
 
     def weighted_gram(self, weight: Array) -> Array:
         """B^T diag(weight) B, weights not negative: (r, r)."""
@@ -84,8 +83,7 @@ class Landmarks:
                     sums[part] += scaled.T @ scaled
 
         over_parts(work, n_sums)
-        total: Array = sums.sum(axis=0)
-        return total
+        return np.asarray(sums.sum(axis=0))
 
 
 def choose_landmarks(gram: Gram, rng: np.random.Generator, *, max_landmarks: int, enough: float) -> Landmarks:
@@ -172,14 +170,12 @@ _MIN_GAIN = 1e-7  # share of the dual value below which a step is the last: D ha
 
 def multipliers(dual: Dual, margins: Array, lower: Array, upper: Array) -> Array:
     """lower [low - u]+ - upper [u - high]+: minus the derivative of the losses of these margins."""
-    values: Array = lower * np.maximum(dual.low - margins, 0.0) - upper * np.maximum(margins - dual.high, 0.0)
-    return values
+    return np.asarray(lower * np.maximum(dual.low - margins, 0.0) - upper * np.maximum(margins - dual.high, 0.0))
 
 
 def curvature(dual: Dual, margins: Array, lower: Array, upper: Array) -> Array:
     """The derivative of `multipliers`, with its sign changed."""
-    values: Array = np.where(margins < dual.low, lower, np.where(margins > dual.high, upper, 0.0))
-    return values
+    return np.asarray(np.where(margins < dual.low, lower, np.where(margins > dual.high, upper, 0.0)))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -199,18 +195,13 @@ class Span:
     products: Array
 
     def primal(self, lengths: Array) -> float:
-        dual, margins = self.dual, lengths @ self.products
-        loss = 0.5 * float(dual.cost @ np.maximum(dual.low - margins, 0.0) ** 2)
-        loss += 0.5 * dual.mu * float(dual.cost @ np.maximum(margins - dual.high, 0.0) ** 2)
-        return loss + 0.5 * float((lengths @ self.directions) @ margins)
+        margins = lengths @ self.products
+        return float(self.dual.loss(margins).sum()) + 0.5 * float((lengths @ self.directions) @ margins)
 
     def dual_value(self, lengths: Array) -> float:
         dual, gamma = self.dual, lengths @ self.directions
-        goal, ridge = (
-            np.where(gamma > 0.0, dual.low, dual.high),
-            np.where(gamma > 0.0, dual.inverse_cost, dual.inverse_upper),
-        )
-        ridge = np.where(gamma == 0.0, 0.0, ridge)  # without an upper side it is infinite
+        goal, ridge = np.where(gamma > 0.0, dual.low, dual.high), np.where(gamma > 0.0, dual.inverse_cost, 0.0)
+        ridge = np.where(gamma < 0.0, dual.inverse_upper, ridge)
         return float(goal @ gamma - 0.5 * (ridge * gamma) @ gamma - 0.5 * gamma @ (lengths @ self.products))
 
     def lowest_primal(self, lengths: Array) -> Array:
@@ -228,8 +219,7 @@ class Span:
             if not -float(gradient @ step) > _ROUNDING * float(dual.cost.sum()):
                 break
             lengths = lengths + _primal_length(dual, gram, products, lengths, step) * step
-        result: Array = lengths * scale
-        return result
+        return np.asarray(lengths * scale)
 
     def highest_dual(self, lengths: Array) -> Array:
         """Newton's method on D, from these lengths on, as long as it rises; D has a kink where a multiplier is zero."""
@@ -262,8 +252,7 @@ class Span:
 
     def _gram(self) -> Array:
         gram = self.directions @ self.products.T
-        symmetric: Array = 0.5 * (gram + gram.T)
-        return symmetric
+        return np.asarray(0.5 * (gram + gram.T))
 
 
 def _primal_length(dual: Dual, gram: Array, products: Array, lengths: Array, step: Array) -> float:
@@ -301,8 +290,7 @@ def symmetric_product(gram: Gram, coefficients: Array) -> Array:
                         total[slices[b]] += square.T @ values[slices[a]]
 
     over_parts(work, n_sums)
-    product: Array = sums.sum(axis=0)
-    return product
+    return np.asarray(sums.sum(axis=0))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -318,11 +306,9 @@ class Point:
 class SubspaceSearch:
     """Minimises P and maximises D over the span of all directions so far (`Span`).
 
-    Every pass over the kernel matrix K adds two directions. One is a step that replaces K by B B^T + diag(E)
-    (`Landmarks`) and solves the problem that this makes of the multipliers, the choice of the rows outside the band
-    included. Its result, multipliers that belong to margins of the model, is a good dual point (``stepped``). The
-    other leads towards the multipliers that belong to the present margins, less far where E is large. ``best`` is the
-    best primal point of the span; no machine costs less than ``bound``, the best dual value of the span.
+    Every pass over K adds two directions: a step that solves the problem with B B^T + diag(E) for K (`Landmarks`),
+    whose result is a good dual point (``stepped``), and one towards the multipliers that belong to the present
+    margins. ``best`` is the best primal point of the span; no machine costs less than ``bound``, the best dual value.
     """
 
     dual: Dual
@@ -434,9 +420,7 @@ class SubspaceSearch:
         hessian = model.weighted_gram(weight)
         hessian[np.diag_indices_from(hessian)] += 1.0
         self._factor = cho_factor(hessian, lower=True, check_finite=False, overwrite_a=True)
-        step = -cho_solve(self._factor, gradient, check_finite=False)
-        result: Array = step
-        return result
+        return np.asarray(-cho_solve(self._factor, gradient, check_finite=False))
 
     def _model_length(
         self, v: Array, u: Array, step: Array, change: Array, gamma: Array, lower: Array, upper: Array
@@ -524,7 +508,6 @@ def _search(
     return KernelSolution(
         coefficients=(dual.sign * point.gamma)[None],
         scores=(dual.sign * point.margins)[:, None],
-        intercept=0.0,
         function=dual.gram.function,
         gap=max(0.0, point.primal - search.bound),
         primal=point.primal,
@@ -549,8 +532,7 @@ def _finish(
 def strata(gram: Gram, landmarks: Array, sign: Array) -> Array:
     """The landmark nearest to each row in the space of the kernel, crossed with the class: (n,)."""
     distance = gram.diagonal()[landmarks] - 2.0 * gram.columns(landmarks)  # less the row's own square, always the same
-    number: Array = 2 * distance.argmin(axis=1) + (sign > 0.0)
-    return number
+    return np.asarray(2 * distance.argmin(axis=1) + (sign > 0.0))
 
 
 def deal(stratum: Array, n_parts: int, rng: np.random.Generator) -> list[Array]:

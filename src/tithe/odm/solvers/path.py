@@ -56,13 +56,10 @@ class PathError(Exception):
     """A path that did not come to its end. The machine is to be solved directly."""
 
 
-@dataclass(kw_only=True)
+@dataclass(kw_only=True, eq=False)
 class Rows(MarginLoss):
     """Rows, their multipliers gamma, margins and sides, (n,) each; ``sign`` is +1 or -1."""
 
-    cost: Array
-    mu: float
-    theta: float
     sign: Array
     gamma: Array
     margin: Array
@@ -89,8 +86,7 @@ class Rows(MarginLoss):
 
     def coefficients(self) -> Array:
         """y gamma: (n,)."""
-        product: Array = self.sign * self.gamma
-        return product
+        return np.asarray(self.sign * self.gamma)
 
     def band(self) -> tuple[Array, Array]:
         """Lower and upper threshold of every row. Without an upper side, the upper ones are infinite."""
@@ -263,8 +259,7 @@ def kernel_product(kernel: Array, x: Array) -> Array:
             symmetric_product(kernel, x, parts[part], edges[part], edges[part + 1])
 
     over_parts(work, _TRIANGLE_PARTS, serial=n * n < _SERIAL_SIZE)
-    total: Array = parts.sum(axis=0)
-    return total
+    return np.asarray(parts.sum(axis=0))
 
 
 def corrected(kernel: Array, tableau: Tableau, rows: Rows) -> float:
@@ -600,8 +595,7 @@ def held_out(
 def _margins_without(kernel: Array, overlay: Tableau, rows: Rows, group: Array) -> Array:
     """Margins of the rows of a group for the machine without them: r - gamma / R_pp where no row changes sides."""
     if not (rows.side[group] != INSIDE).any():
-        margins: Array = rows.margin[group]
-        return margins
+        return np.asarray(rows.margin[group])
     moved = rows.take(np.arange(len(rows)))
     try:
         overlay.release(moved, group)

@@ -12,7 +12,14 @@ from scipy.linalg import LinAlgError, cho_factor, cho_solve
 from tithe.core.data import Array
 from tithe.core.linear_algebra import conjugate_gradients
 from tithe.odm.kernels.two_classes import descend_rows, margin_gap
-from tithe.odm.solvers.kernel_matrix import Gram, MarginLoss, kernel_not_psd_error, landmark_features, step_length
+from tithe.odm.solvers.kernel_matrix import (
+    Gram,
+    MarginLoss,
+    Solved,
+    kernel_not_psd_error,
+    landmark_features,
+    step_length,
+)
 
 _SWEEPS = 3  # over all rows in a round, if the matrix is held
 _SLOW_RATIO = 0.7  # a round is slow if the gap keeps more than this share
@@ -26,21 +33,14 @@ _MAX_CG_STEPS = 200  # of conjugate gradients in one Newton step
 _ROUNDING = 1e-14  # relative change of the value below which a step is not taken
 
 
-@dataclass(kw_only=True)
+@dataclass(kw_only=True, eq=False)
 class Dual(MarginLoss):
     """Multipliers of two classes: min over gamma of gamma Q gamma / 2 + sum of D gamma^2 / 2 - band . gamma.
 
-    With u = Q gamma the margins, C = ``cost`` and the band [1 - theta, 1 + theta] = [low, high],
-
-        gap = P(w) - D(gamma) = sum of what each row lacks of gamma = C [low - u]+ - mu C [u - high]+,
-
-    a sum of terms that are not negative, so that |w - w*|^2 <= 2 gap. ``intercept`` is that of a free intercept,
-    else 0.
+    gap = P(w) - D(gamma) is a sum of what each row lacks of gamma = C [low - u]+ - mu C [u - high]+ at its margin, and
+    |w - w*|^2 <= 2 gap. ``intercept`` is that of a free intercept, else 0.
     """
 
-    cost: Array
-    mu: float
-    theta: float
     gram: Gram
     sign: Array
     gamma: Array = field(init=False)
@@ -129,8 +129,7 @@ def _round(dual: Dual, rng: np.random.Generator) -> None:
     """Exact coordinate steps over every row, in random order."""
 
     def moves(numbers: Array) -> Array:
-        outside: Array = dual.outside(dual.margins()[numbers]) | (dual.gamma[numbers] != 0.0)
-        return outside
+        return np.asarray(dual.outside(dual.margins()[numbers]) | (dual.gamma[numbers] != 0.0))
 
     band = dual.inverse_cost, dual.inverse_upper, dual.low, dual.high
     for panel in dual.gram.row_panels(rng, _SWEEPS, moves):
@@ -231,8 +230,7 @@ class _System:
 
     def solve(self, right: Array, start: Array) -> Array:
         if self._factor is not None:
-            solution: Array = cho_solve(self._factor, right, check_finite=False)
-            return solution
+            return np.asarray(cho_solve(self._factor, right, check_finite=False))
         residual = right - self._times(start)
         small = self._accuracy**2 * float(residual @ self._precondition(residual))
         solution, definite = conjugate_gradients(
@@ -251,20 +249,18 @@ class _System:
         full = np.zeros((len(self._dual.sign), 1))
         full[self._rows, 0] = self._dual.sign[self._rows] * x
         product: Array = self._dual.sign[self._rows] * self._dual.gram.product(full)[self._rows, 0]
-        result: Array = product + self._ridge * x
-        return result
+        return np.asarray(product + self._ridge * x)
 
     def _precondition(self, x: Array) -> Array:
         """(B B^T + D)^-1 x by the identity of Woodbury, B the rows' part of the Nystroem basis."""
         assert self._basis is not None
         scaled = x / self._ridge
         inner = cho_solve(self._inner, self._basis.T @ scaled, check_finite=False)
-        result: Array = scaled - (self._basis @ inner) / self._ridge
-        return result
+        return np.asarray(scaled - (self._basis @ inner) / self._ridge)
 
 
 @dataclass(frozen=True, kw_only=True)
-class KernelSolution:
+class KernelSolution(Solved):
     """A machine f_k(x) = sum_i coefficients_ki k(x_i, x) + intercept, and what is proved of it.
 
     ``coefficients`` are (k, n), ``scores`` (n, k) those of the training rows, the intercept in them; k = 1 for two
@@ -273,9 +269,5 @@ class KernelSolution:
 
     coefficients: Array
     scores: Array
-    intercept: float
     function: Any
-    gap: float
-    primal: float
-    curve: list[float]
-    n_iter: int
+    intercept: float = 0.0
