@@ -59,7 +59,7 @@ def newton(
         if candidate.value <= point.value + _ARMIJO * slope:
             at_minimum &= np.array_equal(problem.curvatures(candidate.margins), problem.curvatures(point.margins))
         else:
-            candidate = _searched(problem, point, candidate, slope)
+            candidate = _searched(problem, point, candidate)
         if not better(candidate, point):
             break
         point = candidate
@@ -89,25 +89,15 @@ def better(candidate: Evaluation, point: Evaluation) -> bool:
     return candidate.value <= point.value * (1.0 + _ROUNDING) and candidate.gap < point.gap
 
 
-def _searched(problem: LinearProblem, point: Evaluation, candidate: Evaluation, slope: float) -> Evaluation:
+def _searched(problem: LinearProblem, point: Evaluation, candidate: Evaluation) -> Evaluation:
     """Line search between two points: P is convex and piecewise quadratic along the line."""
     change, step = candidate.margins - point.margins, candidate.params - point.params
-    penalty_curvature = float(step @ (problem.ridge * step))
-    low, high, length = 0.0, 1.0, 1.0
-    for _ in range(60):
-        margins = point.margins + length * change
-        penalty_slope = float((point.params + length * step) @ (problem.ridge * step))
-        rise = penalty_slope - float(problem.multipliers(margins) @ change)
-        if rise > 0.0:
-            high = length
-        else:
-            low = length
-        if abs(rise) <= 1e-3 * abs(slope) or high - low <= 1e-12 * high:
-            break
-        curved = penalty_curvature + float(problem.curvatures(margins) @ (change * change))
-        trial = length - rise / curved if curved > 0.0 else 0.5 * (low + high)
-        length = trial if low < trial < high else 0.5 * (low + high)
-    return problem.evaluate(point.params + length * step)
+
+    def slope(t: float) -> float:
+        pull = problem.multipliers(point.margins + t * change) @ change
+        return float((point.params + t * step) @ (problem.ridge * step) - pull)
+
+    return problem.evaluate(point.params + step_length(slope, xtol=1e-12, rtol=1e-3) * step)
 
 
 def gain_of_step(problem: LinearProblem, params: Array, step: Array) -> tuple[float, float, float, float]:
@@ -179,8 +169,7 @@ class Factor:
         self._factor = jittered_cholesky(scaled, chain((0.0,), growing(1e-14)))
 
     def solve(self, gradient: Array) -> Array:
-        solution: Array = self._scale * cho_solve((self._factor, True), self._scale * gradient, check_finite=False)
-        return solution
+        return np.asarray(self._scale * cho_solve((self._factor, True), self._scale * gradient, check_finite=False))
 
 
 class _Conjugate:
@@ -207,8 +196,7 @@ class _Conjugate:
             inverse = np.divide(1.0, diagonal, out=np.zeros_like(diagonal), where=diagonal > 0.0)
 
             def divide(gradient: Array) -> Array:
-                result: Array = inverse * gradient
-                return result
+                return np.asarray(inverse * gradient)
 
         small = max(0.3 * np.sqrt(2.0 * self._tol * point.value), 1e-2 * float(np.linalg.norm(point.gradient)))
         step, _ = conjugate_gradients(
@@ -311,8 +299,7 @@ def safely_idle(problem: LinearProblem, margins: Array, gap: float) -> Array:
     """Rows that provably have no dual variable at the solution, which is no farther than sqrt(2 gap): (n,) bool."""
     reach = np.sqrt(2.0 * gap * problem.squares)
     above = margins > 1.0 - problem.theta + reach
-    inside: Array = above if problem.mu == 0.0 else above & (margins < 1.0 + problem.theta - reach)
-    return inside
+    return np.asarray(above if problem.mu == 0.0 else above & (margins < 1.0 + problem.theta - reach))
 
 
 # -- stochastic descent ------------------------------------------------------------------------
@@ -328,27 +315,12 @@ def _stochastic(
     follow: bool,
 ) -> Solution:
     """Rounds of steps on drawn rows, with the exact gradient between them; a round that leads uphill is undone."""
-    n = len(problem)
-    rough = 1.0 + n * problem.cost * problem.squares
-    share = rough / rough.sum()
-    eta = min(0.5, 1.0 / (3.0 * float(rough.mean())))
-    point = problem.evaluate(np.zeros(problem.size) if start is None else np.asarray(start, np.float64))
-    curve, epoch, table = [point.value], 0, np.empty(0)
-    for epoch in range(1, max_iter + 1):
-        if point.gap <= tol * point.value:
-            epoch -= 1
-            break
-        if not follow or not len(table):
-            table, mean = -problem.multipliers(point.margins) / problem.cost, point.gradient - point.params
-        draws = drawn(share, n if follow else 2 * n, rng)
-        v = problem.walked(point.params, draws, share, eta=eta, follow=follow, table=table, mean=mean)
-        candidate = problem.evaluate(v)
-        if candidate.value <= point.value:
-            point = candidate
-        else:
-            eta, table = min(0.5 * eta, 0.25 / float(rough.max())) if epoch == 1 else 0.5 * eta, np.empty(0)
-        curve.append(point.value)
-    return Solution.at(problem, point, tol=tol, n_iter=epoch, curve=curve)
+    walk = _Walk(problem, False, rng, np.zeros(problem.size) if start is None else start, follow=follow)
+    first = walk.evaluate(problem).value
+    while len(walk.sizes) < max_iter and not walk.round(problem, tol):
+        pass
+    point = walk.evaluate(problem)
+    return Solution.at(problem, point, tol=tol, n_iter=len(walk.sizes), curve=[first, *walk.curve])
 
 
 def drawn(share: Array, size: int, rng: np.random.Generator) -> Array:
@@ -357,8 +329,7 @@ def drawn(share: Array, size: int, rng: np.random.Generator) -> Array:
     points = (np.arange(size) + rng.random()) * (edges[-1] / size)
     rows = np.minimum(np.searchsorted(edges, points, side="right"), len(share) - 1)
     rng.shuffle(rows)
-    result: Array = rows
-    return result
+    return np.asarray(rows)
 
 
 svrg = partial(_stochastic, follow=False)  # Johnson and Zhang 2013: steps on 2 n rows between two full gradients
@@ -489,7 +460,7 @@ def coreset_svrg(
     """
     if problem.free:
         raise ValueError("coreset_svrg needs a penalised intercept.")
-    walk = _Walk(problem, everywhere, rng, np.zeros(problem.size) if start is None else np.array(start, np.float64))
+    walk = _Walk(problem, everywhere, rng, np.zeros(problem.size) if start is None else start)
     max_centres = size if size is not None else len(problem) if radius is not None else max(1, -(-len(problem) // 16))
     final_radius = 0.0 if radius is None else float(radius)
     cover = FarthestFirst(problem.X, signs=problem.signs, constant=problem.constant, weight=problem.cost)
@@ -534,15 +505,18 @@ def _covered(problem: LinearProblem, cover: FarthestFirst) -> LinearProblem:
 
 
 class _Walk:
-    """Rounds of one descent, from anchor to anchor; see `coreset_svrg`."""
+    """Rounds of one descent, from anchor to anchor; see `coreset_svrg`. With ``follow`` gradients are kept (SAGA)."""
 
-    def __init__(self, problem: LinearProblem, everywhere: bool, rng: np.random.Generator, v: Array) -> None:
-        self._problem, self._rng = problem, rng
+    def __init__(
+        self, problem: LinearProblem, everywhere: bool, rng: np.random.Generator, v: Array, *, follow: bool = False
+    ) -> None:
+        self._problem, self._rng, self._follow = problem, rng, follow
+        self._memory: tuple[Array, Array] | None = None  # the table and the mean of the last round
         self.everywhere = everywhere
         self.n_gradients = 0
         self.sizes: list[int] = []
         self.curve: list[float] = []
-        self._v, self._caution = v, 1.0
+        self._v, self._caution = np.array(v, np.float64), 1.0
         self._evaluated: tuple[LinearProblem, Evaluation] | None = None
 
     def evaluate(self, anchor: LinearProblem, *, count: bool = True) -> Evaluation:
@@ -560,13 +534,14 @@ class _Walk:
         n = len(anchor)
         self.sizes.append(n)
         rows = self._problem if everywhere else anchor
-        rough = 1.0 + len(rows) * rows.cost * max(1.0, rows.mu) * rows.squares
+        rough = 1.0 + len(rows) * rows.cost * rows.squares
         share = rough / rough.sum()
-        draws = drawn(share, 2 * n, self._rng)
-        table = self._slopes_at(point, draws) if everywhere else -anchor.multipliers(point.margins) / anchor.cost
-        eta = self._caution * min(0.5, 1.0 / (3.0 * float(rough.mean())))
-        mean = point.gradient - point.params
-        v = rows.walked(point.params, draws, share, eta=eta, follow=False, table=table, mean=mean)
+        draws = drawn(share, n if self._follow else 2 * n, self._rng)
+        if self._memory is None or not self._follow:
+            slopes = self._slopes_at(point, draws) if everywhere else -anchor.multipliers(point.margins) / anchor.cost
+            self._memory = slopes, point.gradient - point.params
+        eta, (table, mean) = self._caution * min(0.5, 1.0 / (3.0 * float(rough.mean()))), self._memory
+        v = rows.walked(point.params, draws, share, eta=eta, follow=self._follow, table=table, mean=mean)
         candidate = anchor.evaluate(v)
         self.n_gradients += 3 * n
         if better(candidate, point):
@@ -574,7 +549,8 @@ class _Walk:
         elif everywhere:
             self.everywhere = False
         else:
-            self._caution *= 0.5
+            self._memory = None
+            self._caution *= 0.5 if len(self.sizes) > 1 else min(0.5, 0.25 / float(rough.max()) / eta)
         self.curve.append(min(candidate.value, point.value))
         return False
 
