@@ -57,34 +57,21 @@ def _add_term(column, p, root, own, sign, stale, diagonal, terms, signs, n_terms
 
 
 @njit(cache=True, nogil=True)
-def _enter(matrix, stale, diagonal, shift, terms, signs, n_terms, p, ridge, speed, rate, column):
-    """Row p enters S; ``speed`` is that of its threshold, signed. ``rate`` = T x follows. False if K is no kernel."""
+def _pivot(matrix, stale, diagonal, shift, terms, signs, n_terms, p, ridge, speed, rate, column, enters):
+    """Row p enters S or leaves it; ``speed`` is that of its threshold, signed. ``rate`` = T x follows.
+
+    False if K is no kernel.
+    """
     _column(matrix, stale, diagonal, terms, signs, n_terms, p, column)
-    pivot = column[p] + ridge
+    pivot, sign = (column[p] + ridge, -1.0) if enters else (-column[p], 1.0)
     if not pivot > 0.0:
         return False
-    factor = (rate[p] - speed) / pivot
+    factor = (rate[p] - speed) / pivot if enters else rate[p] / pivot
     for j in range(len(rate)):
-        rate[j] -= column[j] * factor
-    rate[p] = factor
-    _add_term(column, p, np.sqrt(pivot), -1.0, -1.0, stale, diagonal, terms, signs, n_terms)
-    diagonal[p], shift[p] = -1.0 / pivot, 0.0
-    return True
-
-
-@njit(cache=True, nogil=True)
-def _leave(matrix, stale, diagonal, shift, terms, signs, n_terms, p, ridge, speed, rate, column):
-    """Row p leaves S."""
-    _column(matrix, stale, diagonal, terms, signs, n_terms, p, column)
-    pivot = -column[p]
-    if not pivot > 0.0:
-        return False
-    factor = rate[p] / pivot
-    for j in range(len(rate)):
-        rate[j] += column[j] * factor
-    rate[p] = factor + speed
-    _add_term(column, p, np.sqrt(pivot), 1.0, 1.0, stale, diagonal, terms, signs, n_terms)
-    diagonal[p], shift[p] = 1.0 / pivot - ridge, -ridge
+        rate[j] += sign * column[j] * factor
+    rate[p] = factor if enters else factor + speed
+    _add_term(column, p, np.sqrt(pivot), sign, sign, stale, diagonal, terms, signs, n_terms)
+    diagonal[p], shift[p] = (-1.0 / pivot, 0.0) if enters else (1.0 / pivot - ridge, -ridge)
     return True
 
 
@@ -95,7 +82,7 @@ def release(matrix, stale, diagonal, shift, terms, signs, n_terms, rows, side, s
     for p in rows:
         if side[p] == BELOW or side[p] == ABOVE:
             ridge = soft[p] if side[p] == BELOW else stiff[p]
-            if not _leave(matrix, stale, diagonal, shift, terms, signs, n_terms, p, ridge, 0.0, rate, column):
+            if not _pivot(matrix, stale, diagonal, shift, terms, signs, n_terms, p, ridge, 0.0, rate, column, False):
                 return -1
             n_terms += 1
         side[p] = FIXED
@@ -216,11 +203,8 @@ def follow(
         speed = sign[row] * (low_speed[row] if below else high_speed[row])
         gamma[row] = 0.0
         margin[row] = low[row] if below else high[row]
-        if new_side == INSIDE:
-            sound = _leave(matrix, stale, diagonal, shift, terms, signs, n_terms, row, ridge, speed, rate, column)
-        else:
-            sound = _enter(matrix, stale, diagonal, shift, terms, signs, n_terms, row, ridge, speed, rate, column)
-        if not sound:
+        enters = new_side != INSIDE
+        if not _pivot(matrix, stale, diagonal, shift, terms, signs, n_terms, row, ridge, speed, rate, column, enters):
             return NOT_A_KERNEL, n_terms, remaining, events
         side[row] = new_side
         n_terms += 1
