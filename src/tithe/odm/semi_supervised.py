@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numbers
-import warnings
 from dataclasses import KW_ONLY, dataclass, field
 from functools import cached_property
 from typing import Annotated, Any, ClassVar, Self
@@ -14,6 +12,7 @@ from sklearn.utils.validation import column_or_1d
 
 from tithe.core.contracts import Source
 from tithe.core.data import Array, Block
+from tithe.core.errors import warn_caller
 from tithe.core.labels import encoded_classes
 from tithe.core.parallel import single_blas_thread
 from tithe.core.params import Boolean, Constraint, OneOf, Option, RealNumber, check_params
@@ -151,9 +150,7 @@ class SemiSupervisedODMClassifier(ClassifierMixin, UnknownLabels):
     transduction_: Annotated[Array, Labels("rows")] = field(init=False)
     sample_indices_: Annotated[Array, Integers("searched", least=0)] = field(init=False)
     uses_unlabeled_: Annotated[bool, Flag()] = field(init=False)
-    left_out_errors_: Annotated[tuple[float, float] | None, Optional(Each(Number(least=0.0, most=1.0), length=2))] = (
-        field(init=False)
-    )
+    left_out_errors_: Annotated[tuple[float, float] | None, _SHARES] = field(init=False)
     objective_: Annotated[float | None, Optional(Number(least=0.0))] = field(init=False)
     relaxed_bound_: Annotated[float | None, Optional(Number(least=0.0))] = field(init=False)
     # the rows that the machine was fitted to
@@ -297,8 +294,7 @@ class SemiSupervisedODMClassifier(ClassifierMixin, UnknownLabels):
     def predict(self, X: Any) -> Array:
         """The class of each row."""
         codes = class_numbers(self.decision_function(X))
-        labels: Array = self.classes_[codes]
-        return labels
+        return np.asarray(self.classes_[codes])
 
     def summary(self) -> dict[str, Any]:
         """The classes, whether unlabelled rows were used, the errors on labels left out, and the support vectors."""
@@ -363,12 +359,9 @@ class UnlabeledRows:
     def _many(self, cost: Array) -> ManyProblem:
         return ManyProblem(matrix=self.matrix, cost=cost, n_classes=self._n_classes, tol=_MANY_TOL, **self._band)
 
-    def _costs(self, codes: Array) -> Array:
-        return _costs(self.weight, codes, self.learner)
-
     def supervised(self, codes: Array) -> Array:
         """Scores of all rows by the machine of the labelled ones: (n,) for two classes, else (n, k)."""
-        rows, cost = np.flatnonzero(codes >= 0), self._costs(codes)
+        rows, cost = np.flatnonzero(codes >= 0), _costs(self.weight, codes, self.learner)
         if self._n_classes > 2:
             return self._many(cost).scores_by(rows, codes)
         y = 2.0 * codes[rows] - 1.0
@@ -379,7 +372,9 @@ class UnlabeledRows:
 
     def labels(self, codes: Array, supervised: Array, rng: np.random.Generator, *, thorough: bool) -> FoundLabels:
         """Labels of the rows whose code is -1, from scores of all rows by the machine of the labelled ones."""
-        cost, spread = self._costs(codes), self._spread(codes)
+        cost, targets = _costs(self.weight, codes, self.learner), np.zeros((len(codes), self._n_classes))
+        targets[codes >= 0, codes[codes >= 0]] = 1.0
+        spread = [cho_solve(factor, targets, check_finite=False) for factor in self._spreading_factors]  # to neighbours
         allowed = _allowed_labels(self.weight, codes, self._n_classes, self.links, self.learner.balance)
         losses = label_losses(supervised, cost, **self._band)
         if isinstance(allowed, Assignments):
@@ -390,12 +385,6 @@ class UnlabeledRows:
         if thorough and isinstance(problem, MarginProblem):
             return search_labels(problem, allowed, np.array(starts), self.learner.search or LabelSearch(), rng)
         return FoundLabels.of(min((refine(problem, allowed, y) for y in starts), key=lambda machine: machine.value))
-
-    def _spread(self, codes: Array) -> list[Array]:
-        """Labels spread to neighbours, as starts."""
-        targets = np.zeros((len(codes), self._n_classes))
-        targets[codes >= 0, codes[codes >= 0]] = 1.0
-        return [cho_solve(factor, targets, check_finite=False) for factor in self._spreading_factors]
 
     @cached_property
     def _spreading_factors(self) -> list[tuple[Array, bool]]:
@@ -493,12 +482,10 @@ def encoded_partly(y: Array, unlabeled: Any, weight: Array) -> tuple[Array, Arra
 
 def _plain_numbers(labels: Array) -> Array:
     """Labels of an object array that are all Boolean, all whole numbers or all numbers, as such; others as they are."""
-    if labels.dtype != object:
+    if labels.dtype != object or any(isinstance(label, str) for label in labels.tolist()):
         return labels
-    for dtype, kind in ((np.bool_, (bool, np.bool_)), (np.int64, numbers.Integral), (np.float64, numbers.Real)):
-        if all(isinstance(label, kind) for label in labels.tolist()):
-            return labels.astype(dtype)
-    return labels
+    plain = np.array(labels.tolist())
+    return plain if plain.dtype.kind in "bif" else labels
 
 
 def _missing(y: Array, unlabeled: Any) -> Array:
@@ -519,9 +506,7 @@ def warn_of_dropped_rows(source: Source, n_rows: int) -> None:
     """Warn if a source of labelled rows only has left others out, which may be those without a label."""
     n_all = source.count()
     if n_all is not None and n_all > n_rows:
-        warnings.warn(
-            f"All {n_rows} rows of the source have a label, and {n_all - n_rows} others were left out. Open it with "
-            "missing_target='keep' to learn from rows without a label, too.",
-            UserWarning,
-            stacklevel=3,
+        advice = "Open it with missing_target='keep' to learn from rows without a label, too."
+        warn_caller(
+            f"All {n_rows} rows of the source have a label, and {n_all - n_rows} others were left out. {advice}"
         )

@@ -82,15 +82,13 @@ class Mixture:
 
     def matrix(self) -> Array:
         """M: (n, n)."""
-        M: Array = (self.labels.T * self.share) @ self.labels
-        return M
+        return np.asarray((self.labels.T * self.share) @ self.labels)
 
 
 def squares_of(problem: MarginProblem, labels: Array, gamma: Array) -> Array:
     """q_t = y_t^T H y_t with H = diag(gamma) K diag(gamma): (T,)."""
     scaled = labels * gamma
-    squares: Array = np.einsum("ti,ti->t", scaled, scaled @ problem.matrix)
-    return squares
+    return np.asarray(np.einsum("ti,ti->t", scaled, scaled @ problem.matrix))
 
 
 def mix(problem: MarginProblem, labels: Array, share: Array, start: Array | None, *, tol: float) -> Mixture:
@@ -228,8 +226,7 @@ def _rounded_directions(H: Array, n_random: int, rng: np.random.Generator) -> Ar
     vectors /= np.linalg.norm(vectors, axis=1)[:, None]
     turn_vectors(H, vectors, _VECTOR_SWEEPS, 0.0)
     main = np.linalg.svd(vectors, full_matrices=False)[2][:3]
-    directions: Array = np.vstack([main, rng.normal(size=(n_random, _RANK))]) @ vectors.T
-    return directions
+    return np.asarray(np.vstack([main, rng.normal(size=(n_random, _RANK))]) @ vectors.T)
 
 
 def _climb(H: Array, labelings: Labelings, y: Array) -> Array:
@@ -271,13 +268,17 @@ def lower_bound(
         previous, best = best, max(best, value)
         if not value > previous + _MIN_GAIN * abs(value):
             break
-        gamma, M = _towards(problem, gamma, M, _row_products(labelings, vectors))
+        every = np.outer(labelings.groups.fixed, vectors[-1])  # the last vector is that of the given labels
+        every[labelings.free] = vectors[: len(labelings.free)]
+        of_rows = every[labelings.groups.group] * labelings.groups.sign[:, None]
+        gamma, M = _towards(problem, gamma, M, of_rows @ of_rows.T)
     return best
 
 
 def _value(problem: MarginProblem, gamma: Array, square: float) -> float:
-    """The bound for the best multiple of gamma."""
-    linear, squares = problem.dual_parts(gamma)
+    """The bound for the best multiple of gamma: -A(gamma) is linear, less half of the sum of D gamma^2."""
+    linear = problem.low * float(np.maximum(gamma, 0.0).sum()) + problem.high * float(np.minimum(gamma, 0.0).sum())
+    squares = float((gamma**2 / np.where(gamma < 0.0, problem.mu * problem.cost, problem.cost)).sum())
     return 0.0 if linear <= 0.0 else linear * linear / (2.0 * (squares + square))
 
 
@@ -291,16 +292,6 @@ def _towards(problem: MarginProblem, gamma: Array, M: Array, target: Array) -> t
         slope = -float(gamma @ (problem.matrix * (target - M)) @ gamma)
         left, right = (middle, right) if slope < 0.0 else (left, middle)
     return gamma, mixed
-
-
-def _row_products(labelings: Labelings, vectors: Array) -> Array:
-    """Products of the vectors of all rows; the last vector is that of the given labels."""
-    groups = labelings.groups
-    every = np.outer(groups.fixed, vectors[-1])
-    every[labelings.free] = vectors[: len(labelings.free)]
-    rows = every[groups.group] * groups.sign[:, None]
-    result: Array = rows @ rows.T
-    return result
 
 
 def _largest_square(

@@ -153,8 +153,7 @@ class Labelings:
         """The labels (n,) for unknowns t of the free groups."""
         every = self.groups.fixed.copy()
         every[self.free] = t
-        labels: Array = self.groups.sign * every[self.groups.group]
-        return labels
+        return np.asarray(self.groups.sign * every[self.groups.group])
 
     def _balanced(self, t: Array) -> bool:
         return self._least <= float(self._size @ t) <= self._most
@@ -321,8 +320,7 @@ class Assignments:
         chosen = np.where(self.fixed >= 0, self.fixed, total.argmin(axis=1))
         if not self._holds(chosen):
             chosen = self._program(total)
-        labels: Array = chosen[self.group]
-        return labels
+        return np.asarray(chosen[self.group])
 
     def _program(self, total: Array) -> Array:
         """The integer program: x[g, l] = 1 if group g has label l."""
