@@ -180,7 +180,7 @@ class ImageDenoiser(StoredEstimator, BaseEstimator):
         with timed(self.seconds_, "noise"):
             estimated = self.sigma is None and mask is None
             self.sigma_ = estimate_sigma(planes) if estimated else float(self.sigma or 0.0)
-            clipping = None if mask is not None else self._clipping(planes)
+            clipping = None if mask is not None else find_clipping(planes, self.sigma_, self.clipped, self.data_range)
             self.clipped_ = (False, False) if clipping is None else (clipping.black, clipping.white)
         seed = as_seed(self.random_state)
         with timed(self.seconds_, "reducing"):
@@ -194,9 +194,6 @@ class ImageDenoiser(StoredEstimator, BaseEstimator):
                 self.learner_.refine(patches, n_iter=self.refine_iter)
         self.components_ = self.learner_.components_
         return self
-
-    def _clipping(self, planes: Planes) -> ClippedNoise | None:
-        return find_clipping(planes, self.sigma_, self.clipped, self.data_range)
 
     def _patches(self, planes: Planes, clipping: ClippedNoise | None, rng: np.random.Generator) -> PatchSource:
         """The patches to learn from, without those that noise alone explains: their codes have no atoms."""
@@ -259,7 +256,7 @@ class ImageDenoiser(StoredEstimator, BaseEstimator):
         d = self.components_.shape[1]
         return self._recoded(
             planes, self._max_atoms(d), self._target(d), _PIXEL_WEIGHT * scale / self.sigma_, progress,
-            self._clipping(planes),
+            find_clipping(planes, self.sigma_, self.clipped, self.data_range),
         )  # fmt: skip
 
     def fit_denoise(self, image: Any, y: Any = None, *, progress: Progress | None = None) -> Array:

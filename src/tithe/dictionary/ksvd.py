@@ -136,8 +136,7 @@ def offset(data: DataPass, mean: str) -> Array | None:
             "Use center='row' or 'none'."
         )
     sums: Array = data.total(lambda leaf: np.append(column_sums(leaf.X, leaf.sample_weight), leaf.total_weight))
-    mean_row: Array = sums[:-1] / sums[-1]
-    return mean_row
+    return np.asarray(sums[:-1] / sums[-1])
 
 
 def sampled(rows: Any, size: int, rng: np.random.Generator) -> Block:
@@ -518,8 +517,7 @@ class KSVD(CoresetLearner, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
         """The rows as their codes represent them, with their means: (n, d)."""
         rows = self._rows_to_code(X)
         residuals = [codes[3] for codes in self._coder().chunks(rows, with_residual=True)]
-        reconstructed: Array = rows.X - np.concatenate(residuals)
-        return reconstructed
+        return np.asarray(rows.X - np.concatenate(residuals))
 
     def _rows_to_code(self, X: Any) -> Block:
         self.solve()

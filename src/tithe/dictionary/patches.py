@@ -104,19 +104,17 @@ class PatchSource(Source):
             yield partial(self._load, line, min(n_lines, line + step))
 
     def _load(self, line: int, stop: int) -> Block:
-        across, down = len(self.lefts), len(self.tops)
-        ids = np.arange(line * across, stop * across)
-        X, energy = np.empty((len(ids), self.n_features), np.float32), np.empty(len(ids))
-        at = 0
-        while line < stop:  # a leaf may end one plane and begin the next
-            group, row = divmod(line, down)
-            lines = min(stop - line, down - row)
-            part = slice(at * across, (at + lines) * across)
-            X[part], energy[part], _ = self.lines(group, row, row + lines)
-            line, at = line + lines, at + lines
-        return self._selected(X, energy, ids)
+        return self._patches(np.arange(line * len(self.lefts), stop * len(self.lefts)))
 
-    def _selected(self, X: Array, energy: Array, ids: Array) -> Block:
+    def _patches(self, ids: Array) -> Block:
+        """The patches with these ids, which ascend, without those that are left out; stripe by stripe of a plane."""
+        line, left = np.divmod(ids, len(self.lefts))
+        X, energy = np.empty((len(ids), self.n_features), np.float32), np.empty(len(ids))
+        group, row = np.divmod(line, len(self.tops))
+        edges = np.flatnonzero(np.diff(group) | np.diff(row // self.leaf_lines)) + 1
+        for start, stop in pairwise([0, *edges.tolist(), len(ids)]):
+            at = slice(start, stop)
+            X[at], energy[at], _ = self._cut(int(group[start]), self.tops[row[at]], self.lefts[left[at]])
         keep = np.flatnonzero(energy > self.above)
         return Block(X=X, indices=ids) if len(keep) == len(X) else Block(X=X[keep], indices=ids[keep])
 
@@ -148,19 +146,7 @@ class PatchSource(Source):
         """``size`` patches (None: 65,536) drawn uniformly, without those that are left out."""
         n = int(self.n_rows or 0)
         size = min(n, LEAF if size is None else size)
-        ids = np.sort(rng.choice(n, size, replace=False))
-        line, left = np.divmod(ids, len(self.lefts))
-        X, energy = np.empty((size, self.n_features), np.float32), np.empty(size)
-        step = self.leaf_lines  # stripe by stripe, because the planes are not stored
-        edges = np.searchsorted(line, np.arange(0, len(self.groups) * len(self.tops) + step, step))
-        for start, stop in pairwise(edges):
-            while start < stop:
-                group = int(line[start]) // len(self.tops)
-                end = min(int(stop), int(np.searchsorted(line, (group + 1) * len(self.tops))))
-                tops = self.tops[line[start:end] - group * len(self.tops)]
-                X[start:end], energy[start:end], _ = self._cut(group, tops, self.lefts[left[start:end]])
-                start = end
-        return self._selected(X, energy, ids)
+        return self._patches(np.sort(rng.choice(n, size, replace=False)))
 
 
 class Coder:

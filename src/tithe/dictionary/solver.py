@@ -60,13 +60,11 @@ class Coding:
         """What dictionaries are compared by (n,): e, e / 2 + penalty |a|_1, or |a|_0 + max(0, e / target - 1)."""
         chosen, values, error, _ = codes
         if self.penalty is not None:
-            costs: Array = error / 2.0 + self.penalty * np.abs(values).sum(axis=1, dtype=np.float64)
-            return costs
+            return np.asarray(error / 2.0 + self.penalty * np.abs(values).sum(axis=1, dtype=np.float64))
         if self.target == 0.0:
             return error
         with np.errstate(over="ignore"):
-            same: Array = np.count_nonzero(chosen >= 0, axis=1) + np.maximum(0.0, error / self.target - 1.0)
-            return same
+            return np.asarray(np.count_nonzero(chosen >= 0, axis=1) + np.maximum(0.0, error / self.target - 1.0))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,17 +146,13 @@ def learn_dictionary(
         due = number % _EXCHANGE_INTERVAL == _EXCHANGE_INTERVAL - 1 and number < max_iter - _FINAL_ITERATIONS
         options: dict[str, Any] = {"positive": positive, "n_fixed": n_fixed}
         if not (variant.exchanges and due and exchange(atoms, starts, users, x, weight, residual, **options)):
-            replace_idle(atoms, _use(starts, users, x, weight), X, residual, **options)
+            use = _by_atom(np.where(x != 0.0, 1.0 if weight is None else weight[users], 0.0), starts)
+            replace_idle(atoms, use, X, residual, **options)
     return Learned(_signed(best, positive), curve, best_number, lowest / total)
 
 
 def _sum(values: Array, weight: Array | None) -> float:
     return float(np.add.reduce(values if weight is None else weight * values))  # no BLAS: the same bits always
-
-
-def _use(starts: Array, users: Array, x: Array, weight: Array | None) -> Array:
-    """The weight of the signals that use each atom."""
-    return _by_atom(np.where(x != 0.0, 1.0 if weight is None else weight[users], 0.0), starts)
 
 
 def _by_atom(values: Array, starts: Array) -> Array:
@@ -251,8 +245,7 @@ def unit(rows: Array) -> Array:
     """Rows of length one, without rows of zeros. They are scaled by their largest entry first: squares may overflow."""
     largest = np.abs(rows).max(axis=1, initial=0.0)
     rows = rows[largest > 0.0] / largest[largest > 0.0, None]
-    scaled: Array = rows / np.linalg.norm(rows, axis=1, keepdims=True)
-    return scaled
+    return np.asarray(rows / np.linalg.norm(rows, axis=1, keepdims=True))
 
 
 def _distinct(rows: Array, count: int, existing: Array) -> Array:
