@@ -54,8 +54,7 @@ def regret_bounds(
     square = min(radius**2, (d + 2) / (2.0 * rate * n_rows))
     divergence = 0.5 * d * k * math.log(4.0 * radius**2 / square) + eta * k + math.log(max_clusters)
     variance = (1.0 if falling else 0.5) * rate * n_rows * (3.0 * radius) ** 4
-    bounds: Array = divergence / rate + d * n_rows * square / (d + 2) + variance
-    return bounds
+    return np.asarray(divergence / rate + d * n_rows * square / (d + 2) + variance)
 
 
 def register_with_river(kind: type) -> None:
@@ -263,8 +262,7 @@ class PACO(ClusterMixin, Described, BaseEstimator):
     def predict(self, X: Any) -> Array:
         """The number of the nearest current centre of each row: (n,)."""
         check_is_fitted(self)
-        labels: Array = assign(self._checked(X, reset=False), self._chain_for("predict").current)[0]
-        return labels
+        return np.asarray(assign(self._checked(X, reset=False), self._chain_for("predict").current)[0])
 
     def __sklearn_is_fitted__(self) -> bool:
         return self._chain is not None

@@ -80,8 +80,7 @@ def hindsight(model: PACO) -> Array | None:
     loss = past.weights() * objective.cost(past, centers)
     order = np.argsort(past.row_ids(), kind="stable")
     cumulative = np.concatenate([[0.0], loss[order].cumsum()])
-    losses: Array = cumulative[np.searchsorted(past.row_ids()[order], model.history_["row"])]
-    return losses
+    return np.asarray(cumulative[np.searchsorted(past.row_ids()[order], model.history_["row"])])
 
 
 def _figures(history: dict[str, Array], best: Array | None) -> dict[str, bytes]:
