@@ -127,8 +127,7 @@ def geometric_margins(model: Any, X: Any, y: Array, sample_weight: Array | None 
 def two_boundaries(models: Mapping[str, Any], X: Any, y: Any, ax: Any = None, *, normals: Sequence[Normal] = ()) -> Any:
     """Rows of two classes in the plane, their means, and the boundary of each linear classifier.
 
-    Made for two boundaries beside each other: that of the largest smallest margin, and that of the best distribution
-    of margins. The legend has the smallest margin, the mean and the standard deviation of each, as distances.
+    The legend has the smallest margin, the mean and the standard deviation of each, as distances.
 
     Parameters
     ----------

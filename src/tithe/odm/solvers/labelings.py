@@ -129,19 +129,16 @@ class Labelings:
     """The set of all y in {-1, 1}^n that obey links, given labels, and the bounds of a balance if there is one."""
 
     def __init__(self, groups: Groups, balance: Balance | None) -> None:
-        self.groups, self.balance = groups, balance
+        self.groups = groups
+        self.balance = balance = balance or Balance(count=np.zeros(len(groups.group)), least=0.0, most=0.0)
         self.n_groups = len(groups.fixed)
         self.free = np.flatnonzero(groups.fixed == 0.0)
-        if balance is None:
-            self._size = np.zeros(len(self.free))
-            self._least = self._most = 0.0
-        else:
-            size = self._sums(balance.count)
-            offset = float(size @ groups.fixed)
-            self._size = size[self.free]
-            # sums of fractional weights are not exact
-            slack = 0.0 if _whole(balance.count) else 1e-9 * float(np.abs(balance.count).sum())
-            self._least, self._most = balance.least - offset - slack, balance.most - offset + slack
+        size = self._sums(balance.count)
+        offset = float(size @ groups.fixed)
+        self._size = size[self.free]
+        # sums of fractional weights are not exact
+        slack = 0.0 if _whole(balance.count) else 1e-9 * float(np.abs(balance.count).sum())
+        self._least, self._most = balance.least - offset - slack, balance.most - offset + slack
         self._whole = _whole(self._size)
         self.best(np.zeros(len(groups.group)))  # raises where no labeling is balanced
 
@@ -220,7 +217,6 @@ class Labelings:
         return t
 
     def _infeasible(self, reached: Array) -> ValueError:
-        assert self.balance is not None
         total = float(self.balance.count.sum())
         offset = self.balance.most - self._most
         nearest = float(np.abs(np.asarray(reached) + offset).min())
@@ -240,8 +236,6 @@ class Labelings:
 
     def centred_sizes(self) -> tuple[Array, float]:
         """The balance as |a . (t, 1)| <= h for the unknowns t of the free groups: (a, h)."""
-        if self.balance is None:
-            return np.zeros(len(self.free) + 1), 0.0
         return np.append(self._size, -0.5 * (self._least + self._most)), 0.5 * (self._most - self._least)
 
     def exchange(self, H: Array, y: Array) -> Array:

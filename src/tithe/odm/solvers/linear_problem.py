@@ -144,55 +144,41 @@ class LinearProblem(MarginLoss):
         """
         n, d = self.X.shape
         step = n if sparse.issparse(self.X) else block_rows(d)
-        rows = -(-n // (32 * step)) * step  # of a part: sums do not depend on the number of threads
-        n_parts = -(-n // rows)
+        part_rows = -(-n // (32 * step)) * step  # sums do not depend on the number of threads
+        n_parts = -(-n // part_rows)
         margins = np.empty(0 if params is None else n)
         sums, losses = np.zeros((n_parts, 2, d + 1)), np.zeros((n_parts, 2))
 
+        def block(at: slice, part: int) -> None:
+            rows = self.X if at.stop - at.start == n else self.X[at]
+            rows = rows if sparse.issparse(rows) else rows.astype(np.float64, copy=False)
+            signs, factors = self.signs[at], np.ones(1) if factor is None else factor[at]
+            if params is not None:
+                scores = rows @ params[:-1]
+                scores += self.constant * params[-1]
+                scores *= signs
+                margins[at] = scores
+                if factor is None and not at_duals:
+                    return
+                factors = self.multipliers(scores, at) if at_duals else scores * factors
+            factors = factors * signs
+            groups: list[Any] = [factors <= 0.0, factors > 0.0] if at_duals and self.free else [slice(None)]
+            for number, members in enumerate(groups):
+                chosen = np.zeros_like(factors)
+                chosen[members] = factors[members]
+                sums[part, number, :-1] += rows.T @ chosen
+                sums[part, number, -1] += self.constant * chosen.sum()
+                if at_duals:
+                    losses[part, number] += 0.5 * float(chosen @ (signs * (self.bounds(scores) - scores)))
+
         def run(first: int, last: int) -> None:
             with np.errstate(over="ignore", invalid="ignore"):  # a trial point may lie too far out
-                for start in range(first * rows, min(n, last * rows), step):
-                    part = start // rows
-                    at = slice(start, min(n, start + step))
-                    self._block(at, params, factor, at_duals, margins, sums[part], losses[part])
+                for start in range(first * part_rows, min(n, last * part_rows), step):
+                    block(slice(start, min(n, start + step)), start // part_rows)
 
         with single_blas_thread():
             over_parts(run, n_parts, serial=n * d < 50_000)
         return margins, add_parts(sums), add_parts(losses)
-
-    def _block(
-        self,
-        at: slice,
-        params: Array | None,
-        factor: Array | None,
-        at_duals: bool,
-        margins: Array,
-        sums: Array,
-        losses: Array,
-    ) -> None:
-        rows = self.X if at.stop - at.start == len(self) else self.X[at]
-        rows = rows if sparse.issparse(rows) else rows.astype(np.float64, copy=False)
-        signs = self.signs[at]
-        factors = np.ones(1) if factor is None else factor[at]
-        if params is not None:
-            scores = rows @ params[:-1]
-            scores += self.constant * params[-1]
-            scores *= signs
-            margins[at] = scores
-            if factor is None and not at_duals:
-                return
-            factors = self.multipliers(scores, at) if at_duals else scores * factors
-        factors = factors * signs
-        groups: list[Any] = [slice(None)]
-        if at_duals and self.free:
-            groups = [factors <= 0.0, factors > 0.0]
-        for number, members in enumerate(groups):
-            chosen = np.zeros_like(factors)
-            chosen[members] = factors[members]
-            sums[number, :-1] += rows.T @ chosen
-            sums[number, -1] += self.constant * chosen.sum()
-            if at_duals:
-                losses[number] += 0.5 * float(chosen @ (signs * (self.bounds(scores) - scores)))
 
     # -- steps on single rows ------------------------------------------------------------------
 
