@@ -113,7 +113,7 @@ def use_model(data: bytes) -> None:
         for method in ("predict", "transform", "predict_proba", "decision_function"):
             if hasattr(type(model), method) and hasattr(model, method):
                 getattr(model, method)(X[:5])
-        if isinstance(model, IncrementalODMClassifier) and "_machine" in vars(model):
+        if isinstance(model, IncrementalODMClassifier) and "_rows" in vars(model):
             model.update(X[:9], Y[:9], forget=model.row_ids_[:3])
         if not hasattr(model, "partial_fit") or "stream_" not in vars(model):
             return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -275,15 +276,15 @@ def test_without_rows_a_model_predicts_and_cannot_go_on(tmp_path) -> None:
 
 
 LIES = {
-    "a side": lambda m: m._machine.rows.side.__setitem__(0, 7),
-    "a sign": lambda m: m._machine.rows.sign.__setitem__(0, 0.5),
-    "a cost": lambda m: m._machine.rows.cost.__setitem__(0, 0.0),
-    "a multiplier": lambda m: m._machine.rows.gamma.__setitem__(0, np.nan),
-    "a label": lambda m: m._held.y.__setitem__(0, -m._held.y[0]),
-    "an id": lambda m: m._held.indices.__setitem__(0, 5),
-    "a band": lambda m: setattr(m._machine.rows, "theta", 0.5),
+    "a side": lambda m: m._rows.machine.rows.side.__setitem__(0, 7),
+    "a sign": lambda m: m._rows.machine.rows.sign.__setitem__(0, 0.5),
+    "a cost": lambda m: m._rows.machine.rows.cost.__setitem__(0, 0.0),
+    "a multiplier": lambda m: m._rows.machine.rows.gamma.__setitem__(0, np.nan),
+    "a label": lambda m: m._rows.held.y.__setitem__(0, -m._rows.held.y[0]),
+    "an id": lambda m: m._rows.held.indices.__setitem__(0, 5),
+    "a band": lambda m: setattr(m._rows.machine.rows, "theta", 0.5),
     "coefficients": lambda m: setattr(m, "dual_coef_", np.zeros((1, 3))),
-    "rows": lambda m: setattr(m, "_held", m._held.take(np.arange(5))),
+    "rows": lambda m: setattr(m, "_rows", replace(m._rows, held=m._rows.held.take(np.arange(5)))),
     "classes": lambda m: setattr(m, "classes_", np.array(["a", "b", "c"])),
 }
 
@@ -317,9 +318,9 @@ def test_the_certificate_holds_against_a_machine_that_never_saw_the_rows() -> No
 def test_the_bound_shows_a_machine_that_is_not_exact() -> None:
     model = machine().partial_fit(X, Y)
     exact = model.decision_function(X)
-    rows = model._machine.rows
+    rows = model._rows.machine.rows
     rows.gamma[:10] *= 1.01
-    rows.margin = rows.sign * kernel_product(model._machine.kernel, rows.coefficients())
+    rows.margin = rows.sign * kernel_product(model._rows.machine.kernel, rows.coefficients())
     model.dual_coef_ = rows.coefficients()[rows.gamma != 0.0][None]
     model.intercept_ = model.dual_coef_.sum(axis=1)
     difference = np.abs(model.decision_function(X) - exact)

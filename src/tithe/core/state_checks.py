@@ -332,10 +332,12 @@ def _short_repr(value: Any) -> str:
 class Storable:
     """Base of our classes whose objects are written to files.
 
-    The fields of a dataclass are stored, and of any other class the attributes whose annotation has a check.
+    The fields of a dataclass are stored, and of any other class the attributes whose annotation has a check, as they
+    are of a dataclass with ``stores_fields`` of False.
     """
 
     __slots__ = ()
+    stores_fields: ClassVar[bool] = True
 
     @classmethod
     def stored_checks(cls) -> Mapping[str, Check]:
@@ -346,7 +348,8 @@ class Storable:
     def record(self) -> dict[str, Any]:
         """The values of the stored attributes by name, of those that are set and not defaults of the class."""
         values = {name: getattr(self, name, _MISSING) for name in self.stored_checks()}
-        defaults = {name: _MISSING if is_dataclass(self) else getattr(type(self), name, _MISSING) for name in values}
+        fields_only = _stores_fields(type(self))
+        defaults = {name: _MISSING if fields_only else getattr(type(self), name, _MISSING) for name in values}
         return {name: value for name, value in values.items() if value is not _MISSING and value is not defaults[name]}
 
     @classmethod
@@ -417,10 +420,14 @@ def check_fields(
     return sizes
 
 
+def _stores_fields(kind: Any) -> bool:
+    return bool(is_dataclass(kind) and kind.stores_fields)  # type: ignore[union-attr]
+
+
 @functools.cache  # annotations are compiled each time they are asked for: a fifth of the time to resume a stream
 def _declared_checks(kind: Any) -> Mapping[str, Check]:
     hints = get_type_hints(kind, include_extras=True)
-    if is_dataclass(kind):
+    if _stores_fields(kind):
         return {field.name: check_of(hints[field.name]) for field in fields(kind)}
     declared = {name: _check_in(hint) for name, hint in hints.items()}
     return {name: check for name, check in declared.items() if check is not None}

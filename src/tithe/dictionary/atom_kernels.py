@@ -173,10 +173,8 @@ def update_atoms(
 ) -> None:
     """One update of every atom that has users, in the given order; residuals, coefficients and atoms change in place.
 
-    ``residual`` (n, d) is what the codes leave of the signals, ``starts``, ``users`` and ``x`` come from
-    `users_of`, ``weight`` is (n,) float64 or None for ones, ``atoms`` (k, d) float64 unit rows. ``positive`` keeps
-    atoms and coefficients at 0 or more; ``exact`` takes the best atom rather than one step towards it (with
-    ``positive``, thirty steps).
+    ``starts``, ``users`` and ``x`` come from `users_of`. ``exact`` takes the best atom rather than one step towards
+    it.
     """
     u = np.empty(0) if weight is None else weight
     d = atoms.shape[1]
@@ -213,10 +211,7 @@ def _update_one(residual, start, stop, users, x, u, atoms, c, positive, eigenvec
 
 
 def main_direction(residual: Array, users: Array, weight: Array | None, start: Array) -> tuple[Array, float]:
-    """A unit vector v (d,) along which the users' residuals lie most, and sum_i w_i (r_i . v)^2.
-
-    A few steps of the power method on sum_i w_i r_i r_i', which is never formed, from the unit vector ``start``.
-    """
+    """A unit vector v (d,) along which the users' residuals lie most, and sum_i w_i (r_i . v)^2."""
     d, n_runs = len(start), -(-len(users) // _RUN_USERS)
     u = np.empty(0) if weight is None else weight
     sums, zeros, x = np.empty((n_runs, d)), np.zeros(d), np.zeros(len(users))
@@ -234,11 +229,7 @@ def main_direction(residual: Array, users: Array, weight: Array | None, start: A
 
 
 def row_keys(X: Array, seed: int) -> Array:
-    """Random numbers (n,) uint64, the same for equal rows: choices by them do not depend on order and copies of rows.
-
-    Rows are equal here if their leading digits are, so that the rounding of means that were subtracted does not matter.
-    A number depends on the entries of its row and the seed only, by the mixer of SplitMix64.
-    """
+    """Random numbers (n,) uint64 by the leading digits of rows: the same for any order, and for copies."""
     double = X.dtype == np.float64
     bits, drop = np.ascontiguousarray(X).view(np.uint64 if double else np.uint32), np.uint64(24 if double else 8)
     keys = np.full(len(X), seed, np.uint64)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from copy import copy
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
@@ -33,6 +34,7 @@ _PIXEL_WEIGHT = 30.0  # lambda times sigma, for pixels up to 255
 _MAX_SIGMA = 1e15  # the largest value of a pixel
 
 
+@dataclass(eq=False, repr=False)
 class ImageDenoiser(StoredEstimator, BaseEstimator):
     """Denoising by sparse codes of all overlapping patches, in atoms learned from a coreset of the patches.
 
@@ -114,13 +116,31 @@ class ImageDenoiser(StoredEstimator, BaseEstimator):
     True
     """
 
-    components_: Annotated[Array, Floats("k", "d", dtypes=FLOATS)]
-    sigma_: Annotated[float, Number(least=0.0)]
-    clipped_: Annotated[tuple[bool, bool], Parts(Flag(), Flag())]
-    coreset_: Annotated[Coreset, Sometimes(Instance(Coreset))]
-    learner_: Annotated[KSVD, Instance(KSVD)]
-    n_atoms_mean_: Annotated[float, Sometimes(Number())]
-    seconds_: Annotated[dict[str, float], Instance(dict)]
+    sigma: float | None = None
+    _: KW_ONLY
+    patch_size: int = 8
+    colours: str = "planes"
+    n_components: int = 256
+    coreset_size: int | float | str | None = "auto"
+    gain: float = 1.15
+    step: int = 1
+    n_nonzero_coefs: int = 5
+    max_iter: int = 15
+    refine_iter: int = 10
+    construction: Any = "auto"
+    variant: str = "accelerated"
+    data_range: float | None = None
+    clipped: bool | str = "auto"
+    engine: Any = "auto"
+    random_state: Any = None
+
+    components_: Annotated[Array, Floats("k", "d", dtypes=FLOATS)] = field(init=False)
+    sigma_: Annotated[float, Number(least=0.0)] = field(init=False)
+    clipped_: Annotated[tuple[bool, bool], Parts(Flag(), Flag())] = field(init=False)
+    coreset_: Annotated[Coreset, Sometimes(Instance(Coreset))] = field(init=False)
+    learner_: Annotated[KSVD, Instance(KSVD)] = field(init=False)
+    n_atoms_mean_: Annotated[float, Sometimes(Number())] = field(init=False)
+    seconds_: Annotated[dict[str, float], Instance(dict)] = field(init=False)
 
     _constraints: ClassVar[dict[str, Constraint]] = {
         "sigma": OneOf(None) | RealNumber(least=0.0),
@@ -136,43 +156,6 @@ class ImageDenoiser(StoredEstimator, BaseEstimator):
         "refine_iter": WholeNumber(),
         "clipped": OneOf("auto") | Boolean(),
     }
-
-    def __init__(
-        self,
-        sigma: float | None = None,
-        *,
-        patch_size: int = 8,
-        colours: str = "planes",
-        n_components: int = 256,
-        coreset_size: int | float | str | None = "auto",
-        gain: float = 1.15,
-        step: int = 1,
-        n_nonzero_coefs: int = 5,
-        max_iter: int = 15,
-        refine_iter: int = 10,
-        construction: Any = "auto",
-        variant: str = "accelerated",
-        data_range: float | None = None,
-        clipped: bool | str = "auto",
-        engine: Any = "auto",
-        random_state: Any = None,
-    ) -> None:
-        self.sigma = sigma
-        self.patch_size = patch_size
-        self.colours = colours
-        self.n_components = n_components
-        self.coreset_size = coreset_size
-        self.gain = gain
-        self.step = step
-        self.n_nonzero_coefs = n_nonzero_coefs
-        self.max_iter = max_iter
-        self.refine_iter = refine_iter
-        self.construction = construction
-        self.variant = variant
-        self.data_range = data_range
-        self.clipped = clipped
-        self.engine = engine
-        self.random_state = random_state
 
     # -- learning ------------------------------------------------------------------------------
 
@@ -197,7 +180,7 @@ class ImageDenoiser(StoredEstimator, BaseEstimator):
         with timed(self.seconds_, "noise"):
             estimated = self.sigma is None and mask is None
             self.sigma_ = estimate_sigma(planes) if estimated else float(self.sigma or 0.0)
-            clipping = None if mask is not None else self._clipping(planes)
+            clipping = None if mask is not None else find_clipping(planes, self.sigma_, self.clipped, self.data_range)
             self.clipped_ = (False, False) if clipping is None else (clipping.black, clipping.white)
         seed = as_seed(self.random_state)
         with timed(self.seconds_, "reducing"):
@@ -211,9 +194,6 @@ class ImageDenoiser(StoredEstimator, BaseEstimator):
                 self.learner_.refine(patches, n_iter=self.refine_iter)
         self.components_ = self.learner_.components_
         return self
-
-    def _clipping(self, planes: Planes) -> ClippedNoise | None:
-        return find_clipping(planes, self.sigma_, self.clipped, self.data_range)
 
     def _patches(self, planes: Planes, clipping: ClippedNoise | None, rng: np.random.Generator) -> PatchSource:
         """The patches to learn from, without those that noise alone explains: their codes have no atoms."""
@@ -276,7 +256,7 @@ class ImageDenoiser(StoredEstimator, BaseEstimator):
         d = self.components_.shape[1]
         return self._recoded(
             planes, self._max_atoms(d), self._target(d), _PIXEL_WEIGHT * scale / self.sigma_, progress,
-            self._clipping(planes),
+            find_clipping(planes, self.sigma_, self.clipped, self.data_range),
         )  # fmt: skip
 
     def fit_denoise(self, image: Any, y: Any = None, *, progress: Progress | None = None) -> Array:

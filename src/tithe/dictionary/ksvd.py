@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from operator import attrgetter
 from typing import Annotated, Any, Self
 
@@ -136,8 +136,7 @@ def offset(data: DataPass, mean: str) -> Array | None:
             "Use center='row' or 'none'."
         )
     sums: Array = data.total(lambda leaf: np.append(column_sums(leaf.X, leaf.sample_weight), leaf.total_weight))
-    mean_row: Array = sums[:-1] / sums[-1]
-    return mean_row
+    return np.asarray(sums[:-1] / sums[-1])
 
 
 def sampled(rows: Any, size: int, rng: np.random.Generator) -> Block:
@@ -181,6 +180,7 @@ def initial_atoms(initial: Any, X: Array, n_atoms: int, *, positive: bool, rng: 
     return np.abs(atoms) if positive else atoms
 
 
+@dataclass(eq=False, repr=False)
 class KSVD(CoresetLearner, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """Dictionary learning by K-SVD, on all rows or on a coreset.
 
@@ -272,59 +272,38 @@ class KSVD(CoresetLearner, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
     ((3000, 4), 2)
     """
 
+    n_components: int | None = None
+    _: KW_ONLY
+    n_nonzero_coefs: int | None = None
+    tol: float | None = None
+    max_iter: int = 40
+    coreset_size: int | float | None = None
+    construction: Any = "auto"
+    reference: Reference | ReferenceKind = "constant"
+    initial: Any = "data"
+    n_init: int = 1
+    center: str = "none"
+    alpha: float | None = None
+    positive: bool = False
+    variant: str = "accelerated"
+    refine_iter: int = 0
+    engine: Any = "auto"
+    n_jobs: int | None = None
+    verbose: int = 0
+    random_state: Any = None
+
     options = OPTIONS
     _constraints = CONSTRAINTS
     calibrate = False  # calibration does not lower the error of the dictionary: see DictionaryObjective
 
     _uses_target = False
-    mean_: Annotated[Array | None, Sometimes(Optional(Floats("d")))]
+    mean_: Annotated[Array | None, Sometimes(Optional(Floats("d")))] = field(init=False)
     coreset_ = FittedAttribute[Coreset | None](holds_rows=True)
     components_ = FittedAttribute[Array](Floats("k", "d", dtypes=FLOATS))
     objective_curve_ = FittedAttribute[Array](Floats("rounds", least=0.0))
     best_iter_ = FittedAttribute[int]()
     n_iter_ = FittedAttribute[int]()
     certificate_ = FittedAttribute[Certificate | None]()
-
-    def __init__(
-        self,
-        n_components: int | None = None,
-        *,
-        n_nonzero_coefs: int | None = None,
-        tol: float | None = None,
-        max_iter: int = 40,
-        coreset_size: int | float | None = None,
-        construction: Any = "auto",
-        reference: Reference | ReferenceKind = "constant",
-        initial: Any = "data",
-        n_init: int = 1,
-        center: str = "none",
-        alpha: float | None = None,
-        positive: bool = False,
-        variant: str = "accelerated",
-        refine_iter: int = 0,
-        engine: Any = "auto",
-        n_jobs: int | None = None,
-        verbose: int = 0,
-        random_state: Any = None,
-    ) -> None:
-        self.n_components = n_components
-        self.n_nonzero_coefs = n_nonzero_coefs
-        self.tol = tol
-        self.max_iter = max_iter
-        self.coreset_size = coreset_size
-        self.construction = construction
-        self.reference = reference
-        self.initial = initial
-        self.n_init = n_init
-        self.center = center
-        self.alpha = alpha
-        self.positive = positive
-        self.variant = variant
-        self.refine_iter = refine_iter
-        self.engine = engine
-        self.n_jobs = n_jobs
-        self.verbose = verbose
-        self.random_state = random_state
 
     # -- learning ------------------------------------------------------------------------------
 
@@ -538,8 +517,7 @@ class KSVD(CoresetLearner, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
         """The rows as their codes represent them, with their means: (n, d)."""
         rows = self._rows_to_code(X)
         residuals = [codes[3] for codes in self._coder().chunks(rows, with_residual=True)]
-        reconstructed: Array = rows.X - np.concatenate(residuals)
-        return reconstructed
+        return np.asarray(rows.X - np.concatenate(residuals))
 
     def _rows_to_code(self, X: Any) -> Block:
         self.solve()

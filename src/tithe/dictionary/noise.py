@@ -43,10 +43,7 @@ def psnr(image: Any, reference: Any, *, largest: float | None = None) -> float:
 
 
 def ssim(image: Any, reference: Any, *, largest: float | None = None) -> float:
-    """Mean structural similarity over all channels and all places where a whole window fits.
-
-    Means and covariances are taken in a Gaussian window of 11 pixels and standard deviation 1.5.
-    """
+    """Mean structural similarity over all channels and places, in a Gaussian window of 11 pixels and deviation 1.5."""
     image, reference = _checked_pair(image, reference)
     largest = data_range(reference) if largest is None else largest
     if min(image.shape[:2]) < WINDOW:
@@ -96,15 +93,10 @@ def kept_variance(below: Array, above: Array) -> Array:
 
 
 class ClippedNoise:
-    """White noise on values x in [0, largest] that was cut off at black, at white or at both.
+    """White noise of deviation sigma on values x in [0, largest] that was cut off at black, at white or at both.
 
-    If x is near an end, the mean of the clipped noise is not 0: pixels have the mean
-
-        m(x) = x + sigma E[clip(z, -x / sigma, (largest - x) / sigma)],    z standard normal,
-
-    which is .4 sigma away from x at an end, and the variance v(x) < sigma^2, which is .34 sigma^2 at an end.
-    Averages of neighbouring pixels estimate m(x). Since m increases, x follows from them. ``black`` and ``white`` say
-    at which ends noise was cut off.
+    Pixels have the mean m(x) = x + sigma E[clip(z, -x / sigma, (largest - x) / sigma)], z standard normal, which is .4
+    sigma away from x at an end, and the variance v(x) < sigma^2. m increases: averages of neighbours give x.
     """
 
     def __init__(self, sigma: float, largest: float, *, black: bool, white: bool) -> None:
@@ -130,10 +122,7 @@ class ClippedNoise:
         return self._by_average[np.clip(at, 0, _TABLE_SIZE, out=at)]
 
     def strength(self, planes: Planes, plane: int, top: int, bottom: int, side: int) -> Array:
-        """Standard deviation of noise over sigma in the patches of rows ``top`` to ``bottom`` of a plane.
-
-        (bottom - top - side + 1, w - side + 1), by the averages of each patch's colours.
-        """
+        """Standard deviation of noise over sigma in the patches of rows ``top`` to ``bottom`` of a plane."""
         total = 0.0
         for share, channel in zip(planes.shares(plane), planes.channels(top, bottom), strict=True):
             if not share:
@@ -154,8 +143,7 @@ def _window_sums(rows: Array, side: int) -> Array:
 def find_clipping(planes: Planes, sigma: float, clipped: bool | str, largest: float | None) -> ClippedNoise | None:
     """How the noise of a picture was cut off; None if it was not.
 
-    ``clipped`` is True, False or "auto". With "auto", flat blocks near an end must have as many pixels at the end as
-    clipped noise would have. Pictures of floating point numbers are then taken not to be clipped.
+    With "auto", flat blocks near an end must have as many pixels at the end as clipped noise would have.
     """
     if not clipped or sigma <= 0.0:
         return None
@@ -212,30 +200,18 @@ _EMPTY_PLANE = 1e-12  # share of the largest square below which a plane of colou
 def estimate_sigma(image: Any) -> float:
     """Standard deviation of white noise in a picture, in the units of its pixels.
 
-    The mean square of d detail coefficients of a block that is flat except for the noise is sigma^2 chi2_d / d. There
-    are two kinds of coefficients in each plane (`Planes`):
+    The mean square of d detail coefficients of a block that is flat except for the noise is sigma^2 chi2_d / d. They
+    are the diagonal wavelet band of 16 x 16 pixels, d = 64, and the cosines of 8 x 8 pixels without the six coarsest,
+    d = 58, in each plane (`Planes`). How many blocks are flat is not known: sigma solves
 
-    - the diagonal wavelet band of 16 x 16 pixels, d = 64: it contains the least of texture and shading, which suits
-      photographs, but a block must be flat over 22 x 22 pixels;
-    - the cosines of 8 x 8 pixels without the six coarsest, d = 58: there are flat blocks even between dense edges.
+        mean of the squares below c sigma^2 = sigma^2 E[chi2_d / d | chi2_d / d < c],
 
-    The number of flat blocks is not known. So sigma is the solution of
+    from the first decile of the squares on, with c such that .6 of the flat blocks lie below c sigma^2. The estimate
+    with the smallest sum of estimate and two standard errors is taken.
 
-        mean of the squares below c sigma^2 = sigma^2 E[chi2_d / d | chi2_d / d < c]
-
-    that the iteration reaches from the first decile of the squares, with c such that .6 of the flat blocks lie below
-    c sigma^2. Blocks above that do not change it, however many they are. Of both kinds and all planes (colours vary
-    less than brightness) the estimate with the smallest sum of estimate and two standard errors is taken.
-
-    If noise was cut off at the ends of the range of integers, the share of such pixels in a block of 16 x 16 gives the
-    variance that is left. Blocks with a share above a fifth are left out. If less than a tenth of all blocks remain,
-    the blocks with the smallest shares are used, and sigma comes from the first decile of the wavelet squares: their
-    variance is then too uncertain for a search.
-
-    The noise must be white and the same everywhere. Texture in all parts of a picture is taken for noise: sigma 5 was
-    estimated within 7 % in grey photographs with flat parts and within 5 % in colour, but overestimated by 22 % in one
-    of stars and by 41 % in one of a lawn (``benchmarks/noise_levels.py``). Noise that was smoothed, by JPEG or by a
-    camera, is underestimated.
+    If noise was cut off at the ends of the range of integers, the share of such pixels in a block gives the variance
+    that is left. Blocks with a share above a fifth are left out, unless less than a tenth of all would remain. Texture
+    everywhere is taken for noise (``benchmarks/noise_levels.py``), and smoothed noise is underestimated.
     """
     planes = image if isinstance(image, Planes) else Planes(image)
     if min(planes.height, planes.width) < _BLOCK_PIXELS + len(_HIGH_PASS):
@@ -262,10 +238,7 @@ def _if_all_are_flat(squares: Array, d: int) -> float:
 
 
 def _from_flat_blocks(squares: Array, d: int) -> tuple[float, float]:
-    """Variance of the noise and its relative standard error, from mean squares of blocks of which some are flat.
-
-    The mean of the squares in a range increases with the range, so the rounds decrease, or increase, to a solution.
-    """
+    """Variance of the noise and its relative standard error, from mean squares of blocks of which some are flat."""
     impossible, bound = chi2.ppf(_NOISELESS_SHARE, d) / d, chi2.ppf(_USED_SHARE, d) / d
     mean = chi2.cdf(bound * d, d + 2) / _USED_SHARE  # of a flat block below the bound, for noise of variance 1
     squares = np.sort(squares)
@@ -283,10 +256,7 @@ def _from_flat_blocks(squares: Array, d: int) -> tuple[float, float]:
 
 
 def _blocks(planes: Planes) -> tuple[Array, Array, Array]:
-    """Mean squares of blocks of 16 x 16 pixels, corrected for clipping, and their shares of clipped pixels.
-
-    Squares of wavelets (planes, blocks) and of the cosines of their quarters (planes, blocks, 4).
-    """
+    """Mean squares (planes, blocks) of wavelets, (planes, blocks, 4) of cosines; shares of clipped pixels."""
     across = (planes.width - _OVERLAP) // _BLOCK_PIXELS
     step = max(1, (1 << 20) // (planes.width * _BLOCK_PIXELS)) * _BLOCK_PIXELS
     wavelets, cosines, clipped = [], [], []

@@ -397,11 +397,7 @@ def _energy(block: Block) -> Array:
 
 
 def _top_directions(X: Array, weight: Array, r: int) -> Array:
-    """The r top right singular vectors of the weighted rows, (r, d); orthonormal also if the rows have a lower rank.
-
-    Of few columns from their second moments (d, d); of more columns by Lanczos' method, which reads the rows some dozen
-    times, or where many are wanted by the singular value decomposition of the rows: neither makes anything of d x d.
-    """
+    """The r top right singular vectors of the weighted rows, (r, d); orthonormal also if the rows have a lower rank."""
     n, d = X.shape
     if d <= _MAX_SQUARE:
         second = (X * weight[:, None]).T @ X
@@ -421,10 +417,7 @@ def _top_directions(X: Array, weight: Array, r: int) -> Array:
 
 
 def _subspaces(X: Array, weight: Array, g: int, j: int, rng: np.random.Generator) -> Array:
-    """g subspaces of dimension j, by alternating assignment and singular vectors, the best of several starts.
-
-    Where there are more columns than rows, in coordinates of the space that the rows span, which are as many as rows.
-    """
+    """g subspaces of dimension j, by alternating assignment and singular vectors, the best of several starts."""
     n, d = X.shape
     if d > _MAX_SQUARE and j <= n < d:
         span, coordinates = np.linalg.qr(X.T)

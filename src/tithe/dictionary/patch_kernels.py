@@ -34,10 +34,7 @@ def _cut(plane, top, left, side, centered, X, energy, first, last, rows):
 
 
 def cut_patches(plane: Array, top: Array, left: Array, side: int, *, centered: bool) -> tuple[Array, Array]:
-    """Patches (n, side * side) of a picture (h, w) at their upper left corners, and their energies (n,) float64.
-
-    ``centered``: each less its own mean, which is computed in double precision, so that a constant patch becomes zero.
-    """
+    """Patches (n, side * side) of a picture at their corners, ``centered`` or not, and their energies (n,) float64."""
     n = len(top)
     X, energy = np.empty((n, side * side), plane.dtype), np.empty(n)
     rows = part_rows(n, 1)
@@ -69,8 +66,7 @@ def _add(rows, tops, lefts, side, into, first, last):
 def add_patches(rows: Array, tops: Array, lefts: Array, side: int, into: Array) -> None:
     """Adds the patches (len(tops) * len(lefts), side * side) to a picture ``into``, both corners ascending.
 
-    A part is a band of columns, and patches are added to a pixel in the order of the rows: the result does not depend
-    on the number of threads, nor on how the rows of patches are batched, if they come from top to bottom.
+    Patches are added to a pixel in the order of the rows: the result has the same bits for any batches and threads.
     """
     over_parts(
         lambda first, last: _add(rows, tops, lefts, side, into, first, last),
@@ -190,9 +186,8 @@ def _complete(X, known, atoms, max_atoms, allowed, filled, first, last, rows):
 def complete_rows(X: Array, known: Array, atoms: Array, *, n_nonzero: int, allowed: float = 0.0) -> Array:
     """Rows (n, d) reconstructed from codes of their known entries: a constant and at most ``n_nonzero`` atoms.
 
-    A row takes atoms until the mean squared error of its known entries is ``allowed`` or less, or there is an atom
-    for every four of them. Atoms that are zero on the known entries are not taken: their coefficients could not be
-    estimated. Every row needs a known entry.
+    A row takes atoms until the mean squared error of its known entries is ``allowed`` or less, or there is an atom for
+    every four of them.
     """
     n = len(X)
     filled = np.empty_like(X)

@@ -42,37 +42,11 @@ def covers(length: int, side: int, starts: Array) -> Array:
 class PatchSource(Source):
     """All overlapping square patches of a picture: a source of rows (n, side * side) float32.
 
-    Patches are ordered plane by plane (`Planes`), from the top and from the left. The id of a row is its position in
-    this order. A leaf holds the patches of a stripe of the picture, so all patches are never in memory together.
-
-    With ``stacked`` a row (n, planes * side * side) holds the patches of all planes at one place, one after the other.
-    The planes are an orthonormal transform of the colours, so lengths and angles are those of stacked colours. But grey
-    is a constant in the first plane alone: draw patches by their error at the constant only if they are ``centered``.
-
-    Parameters
-    ----------
-    image : array (h, w) or (h, w, 3), or Planes
-    patch_size : int
-        The side in pixels.
-    step : int
-        Pixels between neighbouring patches.
-    centered : bool
-        Whether the mean of each patch is subtracted.
-    above : float
-        Patches whose energy is not above this are left out. Ids and ``n_rows`` count them nevertheless.
-    clipping : ClippedNoise, optional
-        How noise was cut off. Patches are divided by the strength of the noise that is left, which is less near black
-        and white, so that it is the same in all patches.
-    stacked : bool
-        Whether the planes of a place are one row.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from tithe.dictionary.patches import PatchSource
-    >>> source = PatchSource(np.zeros((30, 20), np.uint8), patch_size=8)
-    >>> source.n_rows, source.n_features
-    (299, 64)
+    Patches are ordered plane by plane (`Planes`), from the top and from the left; the id of a row is its position in
+    this order, and a leaf holds the patches of a stripe. Patches whose energy is not ``above`` this are left out, and
+    are counted nevertheless. ``clipping`` says how noise was cut off: patches are divided by the strength of what is
+    left of it. With ``stacked`` a row (n, planes * side * side) holds the patches of all planes at one place: the
+    planes are an orthonormal transform of the colours, so lengths and angles are those of stacked colours.
     """
 
     def __init__(
@@ -130,27 +104,22 @@ class PatchSource(Source):
             yield partial(self._load, line, min(n_lines, line + step))
 
     def _load(self, line: int, stop: int) -> Block:
-        across, down = len(self.lefts), len(self.tops)
-        ids = np.arange(line * across, stop * across)
-        X, energy = np.empty((len(ids), self.n_features), np.float32), np.empty(len(ids))
-        at = 0
-        while line < stop:  # a leaf may end one plane and begin the next
-            group, row = divmod(line, down)
-            lines = min(stop - line, down - row)
-            part = slice(at * across, (at + lines) * across)
-            X[part], energy[part], _ = self.lines(group, row, row + lines)
-            line, at = line + lines, at + lines
-        return self._selected(X, energy, ids)
+        return self._patches(np.arange(line * len(self.lefts), stop * len(self.lefts)))
 
-    def _selected(self, X: Array, energy: Array, ids: Array) -> Block:
+    def _patches(self, ids: Array) -> Block:
+        """The patches with these ids, which ascend, without those that are left out; stripe by stripe of a plane."""
+        line, left = np.divmod(ids, len(self.lefts))
+        X, energy = np.empty((len(ids), self.n_features), np.float32), np.empty(len(ids))
+        group, row = np.divmod(line, len(self.tops))
+        edges = np.flatnonzero(np.diff(group) | np.diff(row // self.leaf_lines)) + 1
+        for start, stop in pairwise([0, *edges.tolist(), len(ids)]):
+            at = slice(start, stop)
+            X[at], energy[at], _ = self._cut(int(group[start]), self.tops[row[at]], self.lefts[left[at]])
         keep = np.flatnonzero(energy > self.above)
         return Block(X=X, indices=ids) if len(keep) == len(X) else Block(X=X[keep], indices=ids[keep])
 
     def lines(self, group: int, first: int, last: int) -> tuple[Array, Array, Array | None]:
-        """Patches of the rows of patches ``first`` to ``last``, their energies, and their divisors (n, planes).
-
-        ``group`` is the number of the plane, or 0 for all planes if they are stacked.
-        """
+        """Patches of the rows of patches ``first`` to ``last`` of a group, energies, and divisors (n, planes)."""
         tops = self.tops[first:last]
         return self._cut(group, np.repeat(tops, len(self.lefts)), np.tile(self.lefts, len(tops)))
 
@@ -177,26 +146,11 @@ class PatchSource(Source):
         """``size`` patches (None: 65,536) drawn uniformly, without those that are left out."""
         n = int(self.n_rows or 0)
         size = min(n, LEAF if size is None else size)
-        ids = np.sort(rng.choice(n, size, replace=False))
-        line, left = np.divmod(ids, len(self.lefts))
-        X, energy = np.empty((size, self.n_features), np.float32), np.empty(size)
-        step = self.leaf_lines  # stripe by stripe, because the planes are not stored
-        edges = np.searchsorted(line, np.arange(0, len(self.groups) * len(self.tops) + step, step))
-        for start, stop in pairwise(edges):
-            while start < stop:
-                group = int(line[start]) // len(self.tops)
-                end = min(int(stop), int(np.searchsorted(line, (group + 1) * len(self.tops))))
-                tops = self.tops[line[start:end] - group * len(self.tops)]
-                X[start:end], energy[start:end], _ = self._cut(group, tops, self.lefts[left[start:end]])
-                start = end
-        return self._selected(X, energy, ids)
+        return self._patches(np.sort(rng.choice(n, size, replace=False)))
 
 
 class Coder:
-    """Computes residuals of patches after coding, and counts the atoms of the codes.
-
-    A patch takes up to ``max_atoms`` of the atoms (k, d) float32, and no more once its squared error is ``target``.
-    """
+    """Computes residuals of patches after `pursue`, and counts the atoms of the codes."""
 
     def __init__(self, atoms: Array, max_atoms: int, target: float) -> None:
         self.atoms, self.max_atoms, self.target = atoms, max_atoms, target
@@ -225,11 +179,9 @@ def averaged(
 ) -> Iterator[tuple[int, Array]]:
     """What has to be subtracted from the planes, from the top: (first row, (planes, rows, w) float64).
 
-    x = (a y + sum_i R_i' (R_i y - r_i)) / (a + count) = y - sum_i R_i' r_i / (a + count), with a the pixel weight,
-    R_i y a patch of the picture y, r_i its residual, and count the number of patches that cover a pixel. A row is
-    yielded when no patch below reaches it, so no more than a stripe is held in memory.
-
-    ``stripe`` is the number of rows of patches coded at a time. The result has the same bits for any number.
+    x = (a y + sum_i R_i' (R_i y - r_i)) / (a + count) = y - sum_i R_i' r_i / (a + count), with a the pixel weight, R_i
+    y a patch of the picture y, r_i its residual, and count the number of patches that cover a pixel. The result has
+    the same bits for any ``stripe``, the number of rows of patches coded at a time.
     """
     planes, side = source.planes, source.patch_size
     tops, lefts = source.tops, source.lefts
@@ -273,11 +225,7 @@ def check_mask(image: Any, mask: Any) -> tuple[Array, Array]:
 
 
 def filled(image: Array, known: Array, atoms: Array, side: int, max_atoms: int, allowed: float) -> Array:
-    """The picture with its missing pixels filled in and the others unchanged.
-
-    Patches with more known pixels come first, and the pixels that they fill in count as known for the others. So large
-    holes are filled from their edges inwards.
-    """
+    """The picture with its missing pixels filled in, from the edges of holes inwards."""
     planes = Planes(image)
     before = np.stack([planes.read(p, 0, planes.height) for p in range(planes.n_planes)])
     after, known = before.copy(), known.copy()

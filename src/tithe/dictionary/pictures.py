@@ -42,12 +42,10 @@ _PIXELS_PER_ENTRY, _LINE_PIXELS, _BACKGROUND = 5, 2, 255  # in pictures of atoms
 
 
 class Planes:
-    """A picture (h, w) or (h, w, 3) as one or three planes (h, w) of float32.
+    """A picture (h, w) or (h, w, 3) as one or three planes (h, w) of float32, transformed as they are read.
 
-    The colours are mixed into (r + g + b) / sqrt(3), (r - b) / sqrt(2) and (r - 2 g + b) / sqrt(6): an
-    orthonormal transform, so white noise stays white and of the same strength in each plane, while nearly all of the
-    content of a photograph is in the first. Only the rows that are read are transformed. The picture holds uint8,
-    uint16, float32 or float64.
+    The colours are mixed into (r + g + b) / sqrt(3), (r - b) / sqrt(2) and (r - 2 g + b) / sqrt(6): an orthonormal
+    transform, so white noise stays white, while nearly all of a photograph is in the first.
     """
 
     def __init__(self, image: Any) -> None:
@@ -139,11 +137,7 @@ def as_pixels(values: Array, dtype: Any) -> Array:
 
 @dataclass(frozen=True, kw_only=True)
 class Picture:
-    """A picture as it was in a file.
-
-    Pixels (h, w) or (h, w, 3) and the opacity of each, alpha (h, w), are uint8 or uint16. ``profile`` is the ICC
-    profile of the colours, and ``notes`` say what was changed when the file was read.
-    """
+    """Pixels (h, w) or (h, w, 3) of uint8 or uint16 as in a file, alpha (h, w), ICC profile, notes on changes."""
 
     pixels: Array
     alpha: Array | None = None
@@ -154,9 +148,8 @@ class Picture:
 def read_picture(path: str | os.PathLike[str], limits: Limits | None = None) -> Picture:
     """Read a picture of any format and mode that Pillow knows, and rotate it as its EXIF data says.
 
-    Palettes become colours, and an alpha channel is stored apart. Of several frames the first is read. PNG and TIFF
-    files of 16 bits keep them, in grey and in colour; other colours of more than 8 bits are read with 8, with a note.
-    A picture that takes more memory than ``limits`` allow is refused before it is unpacked.
+    Of several frames the first is read. PNG and TIFF files of 16 bits keep them. A picture that takes more memory than
+    ``limits`` allow is refused before it is unpacked.
     """
     from PIL import UnidentifiedImageError
 
@@ -223,10 +216,9 @@ def _is_deep(image: Any, layout: str) -> bool:
 
 
 def _deep_arrays(path: str | os.PathLike[str], layout: str, clear: Any) -> tuple[Array, Array | None]:
-    """Pixels and alpha of 16 bits. ``clear`` is the colour that means full transparency, if any.
+    """Pixels and alpha of 16 bits; ``clear`` is the colour that means full transparency, if any.
 
-    Pillow reads one byte per channel, the higher one. With the opposite byte order it reads the lower ones. Grey with
-    alpha has four bytes per pixel, and is read as four channels of one byte.
+    Pillow reads one byte per channel, the higher one; with the opposite byte order, the lower one.
     """
     if layout == "LA;16B":
         channels_of_bytes = _bytes_as(path, "RGBA")
@@ -305,10 +297,7 @@ def check_picture_name(path: str | os.PathLike[str], shape: tuple[int, ...] = (8
 
 
 def write_picture(path: str | os.PathLike[str], picture: Picture) -> list[str]:
-    """Write a picture in the format of its name. Returns notes on what the format cannot hold.
-
-    The file is replaced only when it is complete. JPEG and WebP are written with quality 95.
-    """
+    """Write a picture in the format of its name, whole or not at all. Returns notes on what the format cannot hold."""
     check_picture_name(path, picture.pixels.shape)
     ending = Path(path).suffix.lower()
     pixels, alpha, notes = picture.pixels, picture.alpha, []
@@ -388,10 +377,9 @@ def _as_bytes(values: Array) -> Array:
 
 
 def atoms_picture(atoms: Array, shape: tuple[int, int] | None = None) -> Array:
-    """A picture (h, w) of uint8 that shows the atoms (k, d) side by side, smooth ones first.
+    """A picture of uint8 that shows the atoms (k, d) side by side, smooth ones first, each scaled by its largest entry.
 
-    Grey is zero. Each atom is scaled by its largest entry. An atom is a square, or has the ``shape`` (height, width).
-    Atoms of three stacked planes are shown in their colours: (h, w, 3).
+    An atom is a square, or has the ``shape`` (height, width); one of three stacked planes is shown in its colours.
     """
     k, d = atoms.shape
     n_planes = 3 if d == 3 * math.isqrt(d // 3) ** 2 and shape is None and d != math.isqrt(d) ** 2 else 1

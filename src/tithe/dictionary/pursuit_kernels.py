@@ -76,10 +76,7 @@ def _multiply(_typing: Any, rows: Any, panels: Any, panel: Any, out: Any, row: A
 
 @njit(cache=True, nogil=True)
 def correlate(X, panels, first, last, alpha):
-    """Correlations of rows first to last of ``X`` (n, d) into the first rows of ``alpha``; both are contiguous.
-
-    ``alpha`` has `correlation_rows` rows; a few after row last - first are overwritten.
-    """
+    """Correlations of rows first to last of ``X`` into ``alpha``, which has `correlation_rows` rows; all contiguous."""
     d, lanes = X.shape[1], panels.shape[2]
     tile = np.zeros((_TILE_ROWS, d), X.dtype)
     for start in range(first, last, _TILE_ROWS):
@@ -400,12 +397,10 @@ def pursue(
 ) -> Codes:
     """Sparse codes of the rows of ``X`` (n, d) in the unit rows of ``atoms`` (k, d), greedily.
 
-    A row takes atoms until it has ``n_nonzero`` of them, its squared error is ``target`` or less, or
-    no atom can reduce the error. ``positive``: with coefficients >= 0 only.
-
-    Returns the atoms chosen (n, n_nonzero) int32, -1 where fewer were needed, their coefficients, the
-    squared errors (n,) float64, computed from the residuals, and these (n, d), or (0, d) if they are not
-    wanted. ``into``: arrays of `code_arrays` or of an earlier call that are used again.
+    A row takes atoms until it has ``n_nonzero`` of them, its squared error is ``target`` or less, or no atom can
+    reduce the error. Returns the atoms chosen (n, n_nonzero) int32, -1 where fewer were needed, their coefficients,
+    the squared errors (n,) float64, and the residuals (n, d) if wanted. ``into``: arrays of an earlier call that are
+    used again.
     """
     n, d = X.shape
     codes = code_arrays(n, n_nonzero, d, X.dtype, with_residual=with_residual) if into is None else into
@@ -475,8 +470,7 @@ def _descend_on_chosen(alpha, i, gram, penalty, positive, close, picks, x, count
 def _thin_out(atoms, picks, x, count):
     """Reduce a code of more atoms than columns to an equally good one of d atoms; returns their number.
 
-    Among d + 1 atoms there are z with sum_t z_t atom_t = 0. Along z, on the side where |x|_1 does not grow, nothing
-    changes but x, until an entry vanishes.
+    Along z with sum_t z_t atom_t = 0, where |x|_1 does not grow, nothing changes but x, until an entry vanishes.
     """
     d = atoms.shape[1]
     chosen_atoms = np.empty((d, d + 1))
@@ -554,10 +548,7 @@ def lasso_codes(
     with_residual: bool = False,
     into: Codes | None = None,
 ) -> Codes:
-    """Codes that minimize |y - a D|^2 / 2 + penalty |a|_1 for each row y of ``X``, as `pursue` returns them.
-
-    A code has at most min(k, d) entries: more are never needed.
-    """
+    """Codes that minimize |y - a D|^2 / 2 + penalty |a|_1 for each row y of ``X``, as `pursue` returns them."""
     (n, d), close = X.shape, _TOLERANCE[X.dtype.name]
     n_nonzero = min(len(atoms), d)
     codes = code_arrays(n, n_nonzero, d, X.dtype, with_residual=with_residual) if into is None else into

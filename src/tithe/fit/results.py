@@ -45,6 +45,8 @@ class StoredEstimator(Storable):
     All of these are there after a fit, but those that have a default in the class or a check `Sometimes`.
     """
 
+    stores_fields = False
+
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Parameters by name: see scikit-learn."""
         return super().get_params(deep)  # type: ignore[misc,no-any-return]

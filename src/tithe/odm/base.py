@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from scipy import sparse
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from tithe.core.data import Array, Block, weighted_quantiles
+from tithe.core.errors import warn_caller
 from tithe.core.labels import encoded_classes, label_numbers
-from tithe.core.params import Boolean, Constraint, OneOf, RealNumber, WholeNumber
+from tithe.core.params import Boolean, Constraint, Function, OneOf, RealNumber, WholeNumber
 from tithe.core.state_checks import Anything, Each, Flag, Floats, Integers, Number, Optional, Rows, Storable, expect
 from tithe.fit.base import checked_block, require_target
 from tithe.fit.collections import lazy_on_collections
@@ -80,6 +82,15 @@ class MarginDistribution(Storable):
         )
 
 
+KERNEL_CONSTRAINTS: dict[str, Constraint] = {
+    "kernel": OneOf(*KERNELS) | Function(),
+    "gamma": OneOf("scale", "auto") | RealNumber(above=0.0),
+    "degree": RealNumber(least=0.0),
+    "coef0": RealNumber(),
+    "fit_intercept": Boolean(),
+}
+
+
 def margins_of(scores: Array, codes: Array) -> Array:
     """Margins (n,): for two classes the signed scores, else the score of the class minus the best other score."""
     if scores.ndim == 1:
@@ -87,8 +98,7 @@ def margins_of(scores: Array, codes: Array) -> Array:
     rows = np.arange(len(scores))
     rivals = scores.copy()
     rivals[rows, codes] = -np.inf
-    margins: Array = scores[rows, codes] - rivals.max(axis=1)
-    return margins
+    return np.asarray(scores[rows, codes] - rivals.max(axis=1))
 
 
 def labelled_margins(scores: Array, y: Any, classes: Array) -> Array:
@@ -113,18 +123,25 @@ def labelled_rows(learner: Any, X: Any, y: Any, sample_weight: Any) -> tuple[Blo
     return block, codes
 
 
+def warn_of_gap(machine: MarginMachine, gap: float, value: float, n_rounds: int) -> None:
+    """Say that a dual solver stopped before its gap was small."""
+    warn_caller(
+        f"The duality gap is {gap / value:.2g} of the value after {n_rounds} rounds, more than tol={machine.tol:g}. "
+        f"Raise max_iter={machine.max_iter}, lower lam, or scale the columns.",
+        ConvergenceWarning,
+    )
+
+
 def class_numbers(scores: Array) -> Array:
     """The class number of each row (n,), from scores (n,) of two classes, or (n, K)."""
-    numbers: Array = (scores > 0.0).astype(np.int64) if scores.ndim == 1 else scores.argmax(axis=1)
-    return numbers
+    return np.asarray((scores > 0.0).astype(np.int64) if scores.ndim == 1 else scores.argmax(axis=1))
 
 
 def row_costs(weight: Array | None, n_rows: int, lam: float, theta: float) -> Array:
     """C_i = lam u_i / (W (1 - theta)^2): (n,). All are large enough to divide by."""
     weight = np.ones(n_rows) if weight is None else weight
     share = weight / weight.max()  # the sum of huge weights would overflow
-    costs: Array = np.maximum(lam / (1.0 - theta) ** 2 * (share / share.sum()), MIN_COST)
-    return costs
+    return np.asarray(np.maximum(lam / (1.0 - theta) ** 2 * (share / share.sum()), MIN_COST))
 
 
 class MarginMachine(ABC):
@@ -189,18 +206,28 @@ class KernelRows:
         return tags
 
 
+@dataclass(eq=False, repr=False)
 class KernelMachine(KernelRows, MarginMachine, Described):
     """Machines f(x) = sum of ``dual_coef_`` times k(x_i, x) over the support vectors, + ``intercept_``."""
 
-    degree: float
-    coef0: float
-    support_: Annotated[Array, Integers("support", least=0)]
-    support_vectors_: Annotated[Any, Anything()]
-    dual_coef_: Annotated[Array, Floats("outputs", "support")]
-    intercept_: Annotated[Array, Floats("outputs")]
-    _gamma: Annotated[float, Number(least=0.0)]
-    _centre: Annotated[Array | None, Optional(Floats("d"))]
-    _single: Annotated[bool, Flag()]
+    lam: float = 1000.0
+    mu: float = 0.5
+    theta: float = 0.2
+    _: KW_ONLY
+    kernel: Any = "rbf"
+    gamma: float | str = "scale"
+    degree: float = 3
+    coef0: float = 0.0
+    fit_intercept: bool = True
+    intercept_scaling: float = 1.0
+
+    support_: Annotated[Array, Integers("support", least=0)] = field(init=False)
+    support_vectors_: Annotated[Any, Anything()] = field(init=False)
+    dual_coef_: Annotated[Array, Floats("outputs", "support")] = field(init=False)
+    intercept_: Annotated[Array, Floats("outputs")] = field(init=False)
+    _gamma: Annotated[float, Number(least=0.0)] = field(init=False)
+    _centre: Annotated[Array | None, Optional(Floats("d"))] = field(init=False)
+    _single: Annotated[bool, Flag()] = field(init=False)
 
     def check_relations(self) -> None:
         vectors, n_support = self.support_vectors_, len(self.support_)
@@ -216,8 +243,7 @@ class KernelMachine(KernelRows, MarginMachine, Described):
         """Weights of the columns: (1, d) for two classes, else (K, d)."""
         if self.kernel != "linear":
             raise AttributeError(f"coef_ exists only with kernel='linear', not with kernel={self.kernel!r}.")
-        weights: Array = (self.support_vectors_.T @ self.dual_coef_.T).T
-        return weights
+        return np.asarray((self.support_vectors_.T @ self.dual_coef_.T).T)
 
     def summary(self) -> dict[str, Any]:
         """The classes, and the number of support vectors, which are training rows."""
@@ -236,18 +262,11 @@ class KernelMachine(KernelRows, MarginMachine, Described):
         return scores[:, 0] if len(self.dual_coef_) == 1 else scores
 
     def _fitted_kernel(self) -> KernelFunction:
-        return KernelFunction(
-            kernel=self.kernel,
-            gamma=self._gamma,
-            degree=self.degree,
-            coef0=self.coef0,
-            centre=self._centre,
-            dtype=np.float32 if self._single else np.float64,
-        )
+        function = KernelFunction.of(self, self._gamma, self._centre)
+        return replace(function, dtype=np.float32) if self._single else function
 
     @lazy_on_collections
     def predict(self, X: Any) -> Array:
         """The class of each row."""
         codes = class_numbers(self.decision_function(X))
-        labels: Array = self.classes_[np.minimum(codes, len(self.classes_) - 1)]  # there may be one class so far
-        return labels
+        return np.asarray(self.classes_[np.minimum(codes, len(self.classes_) - 1)])  # there may be one class so far

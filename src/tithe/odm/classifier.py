@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import replace
+from contextlib import suppress
+from dataclasses import KW_ONLY, asdict, dataclass, field, replace
 from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import check_cv
 from sklearn.utils.validation import check_is_fitted
 
 from tithe.core.data import Array, Block
-from tithe.core.errors import warn_caller
 from tithe.core.labels import label_numbers, weights_by_class
 from tithe.core.parallel import single_blas_thread
-from tithe.core.params import Constraint, Function, Instance, OneOf, RealNumber, check_params
+from tithe.core.params import Constraint, Instance, OneOf, RealNumber, check_params
 from tithe.core.seeding import as_seed, rng_for
 from tithe.core.state_checks import Each, Integer, Integers, Number
 from tithe.core.state_checks import Instance as IsA
@@ -25,36 +22,34 @@ from tithe.fit.bases import BaseEstimator, ClassifierMixin
 from tithe.fit.results import Described
 from tithe.odm.base import (
     EXACT_TOL,
+    KERNEL_CONSTRAINTS,
     MAX_EXACT_MULTIPLIERS,
     KernelMachine,
     MarginDistribution,
     labelled_rows,
     margins_of,
     row_costs,
+    warn_of_gap,
 )
 from tithe.odm.kernels.two_classes import margin_gap
 from tithe.odm.solvers.kernel_matrix import (
-    KERNELS,
     Gram,
     NotAKernelError,
     check_diagonal,
-    checked_matrix,
     training_kernel,
+    training_matrix,
 )
 from tithe.odm.solvers.many_classes import KernelMulticlassDual, solve_many_classes
 from tithe.odm.solvers.partition import PartitionSolver
-from tithe.odm.solvers.path import check_memory, held_out, kernel_product, mirrored
+from tithe.odm.solvers.path import check_memory, held_out, kernel_product
 from tithe.odm.solvers.two_classes import Dual, KernelSolution, solve_two_classes
 
-_FITTED = (
-    "classes_", "support_", "support_vectors_", "n_support_", "dual_coef_", "intercept_", "norm_", "objective_curve_",
-    "gap_", "n_iter_", "margin_distribution_", "n_features_in_", "feature_names_in_", "schema_",
-)  # fmt: skip
 _MAX_WHOLE_ROWS = 15_000  # rows up to which "auto" fits all of them at once
 _SINGLE_GAP = 1e-5  # relative gap that single precision may leave
 _MAX_GAP_RATIO = 10.0  # times the gap of the fit: beyond, the rows are other ones
 
 
+@dataclass(eq=False, repr=False)
 class ODMClassifier(KernelMachine, ClassifierMixin, Described, BaseEstimator):
     """Optimal margin distribution machine with a kernel: a large mean of the margins and a small variance.
 
@@ -158,59 +153,28 @@ class ODMClassifier(KernelMachine, ClassifierMixin, Described, BaseEstimator):
     True
     """
 
-    n_support_: Annotated[Array, Integers("classes", dtypes=("int32", "int64"), least=0)]
-    norm_: Annotated[float, Number(least=0.0)]
-    objective_curve_: Annotated[list[float], Each(Number())]
-    gap_: Annotated[float, Number()]
-    n_iter_: Annotated[int, Integer()]
-    margin_distribution_: Annotated[MarginDistribution, IsA(MarginDistribution)]
+    _: KW_ONLY
+    class_weight: Any = None
+    nonconvex: str = "cccp"
+    solver: str | PartitionSolver = "auto"
+    tol: float = 1e-5
+    max_iter: int = 1000
+    cache_size: float = 2000
+    random_state: Any = None
+
+    n_support_: Annotated[Array, Integers("classes", dtypes=("int32", "int64"), least=0)] = field(init=False)
+    norm_: Annotated[float, Number(least=0.0)] = field(init=False)
+    objective_curve_: Annotated[list[float], Each(Number())] = field(init=False)
+    gap_: Annotated[float, Number()] = field(init=False)
+    n_iter_: Annotated[int, Integer()] = field(init=False)
+    margin_distribution_: Annotated[MarginDistribution, IsA(MarginDistribution)] = field(init=False)
 
     _constraints: ClassVar[dict[str, Constraint]] = {
         **KernelMachine._margin_constraints,
-        "kernel": OneOf(*KERNELS) | Function(),
-        "gamma": OneOf("scale", "auto") | RealNumber(above=0.0),
-        "degree": RealNumber(least=0.0),
-        "coef0": RealNumber(),
+        **KERNEL_CONSTRAINTS,
         "cache_size": RealNumber(least=0.0),  # megabytes
         "solver": OneOf("auto", "direct", "partition") | Instance(PartitionSolver, "a PartitionSolver"),
     }
-
-    def __init__(
-        self,
-        lam: float = 1000.0,
-        mu: float = 0.5,
-        theta: float = 0.2,
-        *,
-        kernel: Any = "rbf",
-        gamma: float | str = "scale",
-        degree: float = 3,
-        coef0: float = 0.0,
-        fit_intercept: bool = True,
-        intercept_scaling: float = 1.0,
-        class_weight: Any = None,
-        nonconvex: str = "cccp",
-        solver: str | PartitionSolver = "auto",
-        tol: float = 1e-5,
-        max_iter: int = 1000,
-        cache_size: float = 2000,
-        random_state: Any = None,
-    ) -> None:
-        self.lam = lam
-        self.mu = mu
-        self.theta = theta
-        self.kernel = kernel
-        self.gamma = gamma
-        self.degree = degree
-        self.coef0 = coef0
-        self.fit_intercept = fit_intercept
-        self.intercept_scaling = intercept_scaling
-        self.class_weight = class_weight
-        self.nonconvex = nonconvex
-        self.solver = solver
-        self.tol = tol
-        self.max_iter = max_iter
-        self.cache_size = cache_size
-        self.random_state = random_state
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Fit the machine.
@@ -230,23 +194,18 @@ class ODMClassifier(KernelMachine, ClassifierMixin, Described, BaseEstimator):
             raise ValueError("A class has no row of positive weight: leave its rows out, or give them weight.")
         rng = rng_for(as_seed(self.random_state), "solve")
         weighted = np.arange(len(codes)) if weight is None else np.flatnonzero(weight > 0.0)
-        with self._whole_or_none(), single_blas_thread():
-            self._solve(block, codes, weight, rng.permutation(weighted), rng)
+        try:
+            with single_blas_thread():
+                self._solve(block, codes, weight, rng.permutation(weighted), rng)
+        except BaseException:  # no solution is left behind, neither of this fit nor of an earlier one
+            for name in self.stored_checks():
+                with suppress(AttributeError):
+                    delattr(self, name)
+            raise
         return self
 
     def _check_options(self) -> None:
         check_params(self, self._constraints)
-
-    @contextmanager
-    def _whole_or_none(self) -> Iterator[None]:
-        """Leave no solution behind if the fit fails, neither of this fit nor of an earlier one."""
-        try:
-            yield
-        except BaseException:
-            for name in _FITTED:
-                with suppress(AttributeError):
-                    delattr(self, name)
-            raise
 
     def _solve(self, block: Block, codes: Array, weight: Array | None, rows: Array, rng: np.random.Generator) -> None:
         free, constant = self._free, self._constant
@@ -269,11 +228,7 @@ class ODMClassifier(KernelMachine, ClassifierMixin, Described, BaseEstimator):
                 raise
             solution = solve(gram.in_double(), codes[rows], cost, rng, free=free)  # rounding made it indefinite
         if solution.gap > self.tol * solution.primal:
-            warn_caller(
-                f"The duality gap is {solution.gap / solution.primal:.2g} of the value after {solution.n_iter} rounds, "
-                f"more than tol={self.tol:g}. Raise max_iter={self.max_iter}, lower lam, or scale the columns.",
-                ConvergenceWarning,
-            )
+            warn_of_gap(self, solution.gap, solution.primal, solution.n_iter)
         self.gap_, self.n_iter_, self.objective_curve_ = solution.gap, solution.n_iter, solution.curve
         coefficients, scores = solution.coefficients, solution.scores
         self.norm_ = max(0.0, float(np.vdot(coefficients.T, scores - solution.intercept))) ** 0.5
@@ -309,16 +264,8 @@ class ODMClassifier(KernelMachine, ClassifierMixin, Described, BaseEstimator):
         solved = solve_many_classes(
             dual, nonconvex=self.nonconvex, tol=tol, asked_tol=self.tol, max_iter=self.max_iter, rng=rng
         )
-        return KernelSolution(
-            coefficients=dual.value.T,
-            scores=dual.scores(),
-            intercept=0.0,
-            function=gram.function,
-            gap=solved.gap,
-            primal=solved.primal,
-            curve=solved.curve,
-            n_iter=solved.n_iter,
-        )
+        machine: dict[str, Any] = {"coefficients": dual.value.T, "scores": dual.scores(), "function": gram.function}
+        return KernelSolution(**machine, **asdict(solved))
 
     def _inner_tol(self, n_multipliers: int) -> float:
         return min(self.tol, EXACT_TOL) if n_multipliers <= MAX_EXACT_MULTIPLIERS else self.tol
@@ -405,21 +352,14 @@ class ODMClassifier(KernelMachine, ClassifierMixin, Described, BaseEstimator):
         n = len(block)
         if self.support_.max(initial=-1) >= n:
             raise _other_rows()
-        kernel, sign = self._training_kernel(block), 2.0 * block.y - 1.0
+        with single_blas_thread():
+            kernel = training_matrix(self, block, None if self.kernel == "precomputed" else self._fitted_kernel())
+        kernel, sign = kernel + self._constant, 2.0 * block.y - 1.0
         gamma = np.zeros(n)
         gamma[self.support_] = sign[self.support_] * self.dual_coef_[0]
         cost = row_costs(block.sample_weight, n, self.lam, self.theta)
         self._check_is_solution(kernel, sign, cost, gamma)
         return held_out(kernel, sign, cost, gamma, groups, mu=float(self.mu), theta=float(self.theta))
-
-    def _training_kernel(self, block: Block) -> Array:
-        """The kernel matrix in double precision, the constant feature included."""
-        if self.kernel == "precomputed":
-            return mirrored(checked_matrix(block.X).astype(np.float64)) + self._constant
-        function = replace(self._fitted_kernel(), dtype=np.float64)
-        rows = function.prepare(block.X)
-        with single_blas_thread():
-            return mirrored(function.rectangle(rows, rows)) + self._constant
 
     def _check_is_solution(self, kernel: Array, sign: Array, cost: Array, gamma: Array) -> None:
         """Refuse rows, labels or weights for which the machine is not the solution."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
@@ -44,6 +45,7 @@ _ROUNDING = 1e-12  # share of the kernel that is added to the diagonal: centring
 _MANY_TOL = 1e-3  # the same with more than two clusters
 
 
+@dataclass(eq=False, repr=False)
 class ODMClustering(ClusterMixin, UnknownLabels):
     """Clusters that an optimal margin distribution machine can tell apart.
 
@@ -123,56 +125,23 @@ class ODMClustering(ClusterMixin, UnknownLabels):
     True
     """
 
-    machine_: Annotated[ODMClassifier | None, Optional(IsA(ODMClassifier))]
-    labels_: Annotated[Array, Integers("rows", least=0)]
-    objective_: Annotated[float, Number(least=0.0)]
-    relaxed_bound_: Annotated[float | None, Optional(Number(least=0.0))]
-    relaxed_value_: Annotated[float | None, Optional(Number(least=0.0))]
-    sample_indices_: Annotated[Array, Integers("clustered", least=0)]
-    cluster_weights_: Annotated[Array, Floats("k", least=0.0)]
+    n_clusters: int = 2
+    _: KW_ONLY
+    balance: float = 0.3
+
+    machine_: Annotated[ODMClassifier | None, Optional(IsA(ODMClassifier))] = field(init=False)
+    labels_: Annotated[Array, Integers("rows", least=0)] = field(init=False)
+    objective_: Annotated[float, Number(least=0.0)] = field(init=False)
+    relaxed_bound_: Annotated[float | None, Optional(Number(least=0.0))] = field(init=False)
+    relaxed_value_: Annotated[float | None, Optional(Number(least=0.0))] = field(init=False)
+    sample_indices_: Annotated[Array, Integers("clustered", least=0)] = field(init=False)
+    cluster_weights_: Annotated[Array, Floats("k", least=0.0)] = field(init=False)
 
     _constraints: ClassVar[dict[str, Constraint]] = {
         "n_clusters": WholeNumber(least=1),
         "balance": RealNumber(least=0.0, below=1.0),
         **UnknownLabels._shared_constraints,
     }
-
-    def __init__(
-        self,
-        n_clusters: int = 2,
-        *,
-        balance: float = 0.3,
-        must_link: Any = None,
-        cannot_link: Any = None,
-        lam: float = 100.0,
-        mu: float = 0.5,
-        theta: float = 0.2,
-        kernel: Any = "rbf",
-        gamma: float | str = "neighbors",
-        degree: float = 3,
-        coef0: float = 0.0,
-        fit_intercept: bool = False,
-        intercept_scaling: float = 1.0,
-        coreset_size: int | float = 1000,
-        search: LabelSearch | None = None,
-        random_state: Any = None,
-    ) -> None:
-        self.n_clusters = n_clusters
-        self.balance = balance
-        self.must_link = must_link
-        self.cannot_link = cannot_link
-        self.lam = lam
-        self.mu = mu
-        self.theta = theta
-        self.kernel = kernel
-        self.gamma = gamma
-        self.degree = degree
-        self.coef0 = coef0
-        self.fit_intercept = fit_intercept
-        self.intercept_scaling = intercept_scaling
-        self.coreset_size = coreset_size
-        self.search = search
-        self.random_state = random_state
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Find the clusters.
@@ -289,10 +258,7 @@ class ODMClustering(ClusterMixin, UnknownLabels):
 
 
 def _numbered(labels: Array, machine: ODMClassifier, block: Block, rows: Array, weight: Array) -> Array:
-    """Labels numbered by the means of the clusters in the first column in which they differ, or by their first rows.
-
-    The order of the rows does not matter then, and neither does whether a row is repeated or has a weight.
-    """
+    """Labels numbered by the means of the clusters in the first column in which they differ, or by their first rows."""
     names, first = np.unique(labels, return_index=True)
     keys = [first]
     if machine.kernel != "precomputed":

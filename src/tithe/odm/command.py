@@ -90,7 +90,7 @@ def fit_partly_labeled(  # type: ignore[no-untyped-def]
             learner="odm-semi",
             files=how.plain_names(where),
             seconds=perf_counter() - start,
-            parameters={**model.get_params(), **linked.parameters, **how.given()},
+            parameters={**model.get_params(), **{name[2:]: n for name, n in linked.counts.items()}, **how.given()},
         )
         numbers = run.write(output)
     write_predictions_beside(output, model, new, how, jobs)
@@ -141,7 +141,7 @@ def fit_clusters(
             learner="odm-clustering",
             files=how.plain_names(where),
             seconds=perf_counter() - start,
-            parameters={**model.get_params(), **linked.parameters},
+            parameters={**model.get_params(), **{name[2:]: n for name, n in linked.counts.items()}},
         )
         numbers = run.write(output)
     print_run(output, run, numbers)
@@ -177,11 +177,6 @@ class Links:
     @property
     def counts(self) -> dict[str, int]:
         return {"n_must_link": len(self.must), "n_cannot_link": len(self.cannot)}
-
-    @property
-    def parameters(self) -> dict[str, int]:
-        """The parameters of a learner in a report, which need not list all pairs."""
-        return {"must_link": len(self.must), "cannot_link": len(self.cannot)}
 
     def among(self, row_ids: Array) -> dict[str, Any]:
         """The links as positions among the rows with these ids, which ascend; None where there are no links."""

@@ -6,7 +6,7 @@ import itertools
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
@@ -50,6 +50,7 @@ _DRAWN_SHARE = 0.5  # of the candidates: from all over the space; the others are
 _N_REFINEMENTS = 3  # times that the best so far is looked at
 
 
+@dataclass(eq=False, repr=False)
 class ODMClassifierCV(KernelRows, ClassifierMixin, Described, BaseEstimator):
     """`ODMClassifier` with lam, mu, theta and the width of the kernel chosen by rows that it was not fitted to.
 
@@ -126,15 +127,29 @@ class ODMClassifierCV(KernelRows, ClassifierMixin, Described, BaseEstimator):
     (True, True)
     """
 
-    classes_: Annotated[Array, ClassLabels()]
-    best_params_: Annotated[dict[str, Any], InstanceOf(dict)]
-    best_score_: Annotated[float, Number()]
-    best_index_: Annotated[int, Integer()]
-    cv_results_: Annotated[dict[str, Any], InstanceOf(dict)]
-    best_estimator_: Annotated[ODMClassifier, Sometimes(InstanceOf(ODMClassifier))]
-    refit_time_: Annotated[float, Sometimes(Number(least=0.0))]
-    n_iter_: Annotated[int, Sometimes(Integer())]
-    n_splits_: Annotated[int, Integer(least=1)]
+    n_candidates: int = 24
+    _: KW_ONLY
+    estimator: ODMClassifier | None = None
+    lams: tuple[float, float] = (2.0**2, 2.0**16)
+    mus: tuple[float, ...] = (0.1, 0.2, 0.4, 0.6, 0.8, 1.0)
+    thetas: tuple[float, ...] = (0.0, 0.2, 0.4, 0.6, 0.8)
+    gammas: tuple[float, float] = (2.0**-4, 2.0**4)
+    cv: Any = "auto"
+    scoring: Any = None
+    refit: bool = True
+    random_state: Any = None
+    n_jobs: int | None = None
+    verbose: int = 0
+
+    classes_: Annotated[Array, ClassLabels()] = field(init=False)
+    best_params_: Annotated[dict[str, Any], InstanceOf(dict)] = field(init=False)
+    best_score_: Annotated[float, Number()] = field(init=False)
+    best_index_: Annotated[int, Integer()] = field(init=False)
+    cv_results_: Annotated[dict[str, Any], InstanceOf(dict)] = field(init=False)
+    best_estimator_: Annotated[ODMClassifier, Sometimes(InstanceOf(ODMClassifier))] = field(init=False)
+    refit_time_: Annotated[float, Sometimes(Number(least=0.0))] = field(init=False)
+    n_iter_: Annotated[int, Sometimes(Integer())] = field(init=False)
+    n_splits_: Annotated[int, Integer(least=1)] = field(init=False)
 
     _constraints: ClassVar[dict[str, Constraint]] = {
         "n_candidates": WholeNumber(least=1),
@@ -142,35 +157,6 @@ class ODMClassifierCV(KernelRows, ClassifierMixin, Described, BaseEstimator):
         "refit": Boolean(),
         "verbose": WholeNumber(),
     }
-
-    def __init__(
-        self,
-        n_candidates: int = 24,
-        *,
-        estimator: ODMClassifier | None = None,
-        lams: tuple[float, float] = (2.0**2, 2.0**16),
-        mus: tuple[float, ...] = (0.1, 0.2, 0.4, 0.6, 0.8, 1.0),
-        thetas: tuple[float, ...] = (0.0, 0.2, 0.4, 0.6, 0.8),
-        gammas: tuple[float, float] = (2.0**-4, 2.0**4),
-        cv: Any = "auto",
-        scoring: Any = None,
-        refit: bool = True,
-        random_state: Any = None,
-        n_jobs: int | None = None,
-        verbose: int = 0,
-    ) -> None:
-        self.n_candidates = n_candidates
-        self.estimator = estimator
-        self.lams = lams
-        self.mus = mus
-        self.thetas = thetas
-        self.gammas = gammas
-        self.cv = cv
-        self.scoring = scoring
-        self.refit = refit
-        self.random_state = random_state
-        self.n_jobs = n_jobs
-        self.verbose = verbose
 
     @property
     def kernel(self) -> Any:
@@ -320,10 +306,7 @@ class Candidate:
 
 @dataclass(frozen=True, kw_only=True)
 class SearchSpace:
-    """lam and gamma are log-uniform within their ranges, mu and theta each one of some values.
-
-    gamma is a power of two within its range, or of its root near the best, so that candidates share kernel matrices.
-    """
+    """lam and gamma are log-uniform within their ranges, gamma a power of two; mu and theta are of some values."""
 
     lams: tuple[float, float]
     mus: Sequence[float]
@@ -449,8 +432,7 @@ class HeldOutRows:
         across = kernel[np.ix_(test, train)]
         if len(self.classes) == 2:
             dual = self._two(kernel, train, cost, candidate, starts, fold)
-            values: Array = across @ (dual.sign * dual.gamma) + dual.intercept
-            return values
+            return np.asarray(across @ (dual.sign * dual.gamma) + dual.intercept)
         many = KernelMulticlassDual(
             gram=Gram(GivenKernel(matrix=kernel), train, cache_bytes=kernel.nbytes),
             label=self.codes[train].astype(np.int64),
@@ -461,8 +443,7 @@ class HeldOutRows:
         )
         options = self._options()
         solve_many_classes(many, nonconvex=self.machine.nonconvex, asked_tol=options["tol"], **options)
-        scores: Array = across @ many.value
-        return scores
+        return np.asarray(across @ many.value)
 
     def _two(
         self, kernel: Array, rows: Array, cost: Array, candidate: Candidate, starts: dict[int, Array], fold: int
@@ -507,13 +488,11 @@ class _KnownDecisions(ClassifierMixin, BaseEstimator):
         self.values = values
 
     def decision_function(self, X: Array) -> Array:
-        values: Array = self.values[X[:, 0]]
-        return values
+        return np.asarray(self.values[X[:, 0]])
 
     def predict(self, X: Array) -> Array:
         codes = class_numbers(self.decision_function(X))
-        labels: Array = self.classes_[codes]
-        return labels
+        return np.asarray(self.classes_[codes])
 
 
 def _best_of(outcomes: list[Outcome]) -> int:

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
@@ -19,18 +19,16 @@ from tithe.core.data import Array, Block, concat
 from tithe.core.errors import RowsNotSavedError
 from tithe.core.labels import checked_classes, label_numbers
 from tithe.core.parallel import single_blas_thread
-from tithe.core.params import Boolean, Constraint, Function, OneOf, RealNumber, check_params, check_value
+from tithe.core.params import Constraint, Function, OneOf, RealNumber, check_params, check_value
 from tithe.core.state_checks import (
     LARGEST,
     Each,
-    Flag,
     Floats,
     Integer,
     Labels,
     Number,
     Optional,
     Rows,
-    Sometimes,
     Storable,
     expect,
 )
@@ -38,7 +36,7 @@ from tithe.core.state_checks import Instance as IsA
 from tithe.fit.base import checked_block, require_target
 from tithe.fit.bases import BaseEstimator, ClassifierMixin
 from tithe.fit.results import Described
-from tithe.odm.base import EXACT_TOL, MIN_COST, KernelMachine, row_costs
+from tithe.odm.base import EXACT_TOL, KERNEL_CONSTRAINTS, MIN_COST, KernelMachine, row_costs
 from tithe.odm.objective import MarginObjective
 from tithe.odm.solvers.kernel_matrix import KERNELS, KernelFunction, training_kernel
 from tithe.odm.solvers.path import Change, ExactMachine, check_memory
@@ -140,18 +138,10 @@ def positions_of(row_ids: Any, held: Array) -> Array:
     return order[np.searchsorted(held[order], ids)] if len(ids) else np.zeros(0, np.int64)
 
 
-def joined_rows(held: Block, rows: Block) -> Block:
-    """The rows held, followed by new ones, in double precision; sparse if those held are."""
-    X = rows.X.toarray() if sparse.issparse(rows.X) and not sparse.issparse(held.X) else rows.X
-    X = sparse.csr_matrix(X) if sparse.issparse(held.X) else X
-    return concat([held, replace(rows, X=X.astype(np.float64))])
-
-
 def classes_so_far(y: Array, classes: Any, known: Array | None, *, flipped: bool) -> tuple[Array, bool]:
     """The classes after rows with labels y, and whether the first of them is positive for the machine.
 
-    ``classes`` are those announced, ``known`` those before. The class that was seen alone at first is positive, and
-    stays so if the second class comes after it in order. More than two classes are refused.
+    ``classes`` are those announced, ``known`` those before. The class that was seen alone at first stays positive.
     """
     passed = y if classes is None else np.asarray(classes)
     before = passed[:0] if known is None else known
@@ -196,26 +186,23 @@ def new_kernels(function: KernelFunction, held: Block, n_old: int, constant: flo
     return columns + constant, square + constant
 
 
-ROW_ATTRIBUTES = ("_machine", "_held", "_fixed", "_next_id", "_forgotten")  # that only changes of the rows need
 _SAME_LENGTHS = ("rbf", "laplacian")  # kernels with k(x, x) = 1 for all x
-
-
 _FIXED = ("mu", "theta", "kernel", "gamma", "degree", "coef0", "fit_intercept", "intercept_scaling")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class _State:
-    """The rows held and their machine: changes give a new state, so that a change that fails changes nothing."""
+class RowsHeld(Storable):
+    """The rows held and their machine: changes give new ones, so that a change that fails changes nothing."""
 
     machine: ExactMachine  # not changed before all else has succeeded
     held: Block  # the rows with their ids; y are the numbers +1 and -1
-    classes: Array
+    classes: Annotated[Array, Labels("classes", distinct=True)]
     flipped: bool  # whether the first class is +1 for the machine, because it was seen before the second
-    cost: float  # C of a row of weight one
-    gamma: float  # of the kernel
-    fixed: dict[str, Any]  # parameters that may not change
+    cost: Annotated[float, Number(least=0.0)]  # C of a row of weight one
+    gamma: Annotated[float, Number(least=0.0)]  # of the kernel
+    fixed: Annotated[dict[str, Any], IsA(dict)]  # parameters that may not change
     next_id: int
-    forgotten: tuple[int, ...]
+    forgotten: Annotated[tuple[int, ...], Each(Integer())]
 
 
 @contextmanager
@@ -235,6 +222,7 @@ def uninterrupted() -> Iterator[None]:
             previous(*received[0])
 
 
+@dataclass(eq=False, repr=False)
 class IncrementalODMClassifier(KernelMachine, ClassifierMixin, Described, BaseEstimator):
     """Optimal margin distribution machine of two classes that rows join and leave, exact at every moment.
 
@@ -302,57 +290,26 @@ class IncrementalODMClassifier(KernelMachine, ClassifierMixin, Described, BaseEs
     True
     """
 
-    classes_: Annotated[Array, Labels("classes", distinct=True)]
-    dual_coef_: Annotated[Array, Floats(1, "support")]
-    intercept_: Annotated[Array, Floats(1)]
-    cost_: Annotated[float, Number(least=0.0)]
-    # this and the next are those of the state, None in a model without its rows
-    _machine: Annotated[ExactMachine | None, Optional(IsA(ExactMachine))] = None
-    _held: Annotated[Block | None, Optional(IsA(Block))] = None
-    _fixed: Annotated[dict[str, Any], Sometimes(IsA(dict))]
-    _next_id: Annotated[int, Sometimes(Integer())]
-    _forgotten: Annotated[tuple[int, ...], Sometimes(Each(Integer()))]
-    _flipped: Annotated[bool, Flag()]
+    _: KW_ONLY
+    cache_size: float = 2000
+
+    classes_: Annotated[Array, Labels("classes", distinct=True)] = field(init=False)
+    dual_coef_: Annotated[Array, Floats(1, "support")] = field(init=False)
+    intercept_: Annotated[Array, Floats(1)] = field(init=False)
+    cost_: Annotated[float, Number(least=0.0)] = field(init=False)
+    _rows: Annotated[RowsHeld | None, Optional(IsA(RowsHeld))] = field(default=None, init=False)
     # this and the next are stored in a model without its rows
-    _gap: Annotated[float | None, Optional(Number(least=0.0))] = None
-    _unlearning: Annotated[Unlearning | None, Optional(IsA(Unlearning))] = None
+    _gap: Annotated[float | None, Optional(Number(least=0.0))] = field(default=None, init=False)
+    _unlearning: Annotated[Unlearning | None, Optional(IsA(Unlearning))] = field(default=None, init=False)
 
     tol = EXACT_TOL  # kernels are computed in double precision
     _constraints: ClassVar[dict[str, Constraint]] = {
         **MarginObjective.constraints,
         "intercept_scaling": RealNumber(above=0.0),
+        **KERNEL_CONSTRAINTS,
         "kernel": OneOf(*INCREMENTAL_KERNELS) | Function(),
-        "gamma": OneOf("scale", "auto") | RealNumber(above=0.0),
-        "degree": RealNumber(least=0.0),
-        "coef0": RealNumber(),
-        "fit_intercept": Boolean(),
         "cache_size": RealNumber(above=0.0),  # megabytes
     }
-
-    def __init__(
-        self,
-        lam: float = 1000.0,
-        mu: float = 0.5,
-        theta: float = 0.2,
-        *,
-        kernel: Any = "rbf",
-        gamma: float | str = "scale",
-        degree: float = 3,
-        coef0: float = 0.0,
-        fit_intercept: bool = True,
-        intercept_scaling: float = 1.0,
-        cache_size: float = 2000,
-    ) -> None:
-        self.lam = lam
-        self.mu = mu
-        self.theta = theta
-        self.kernel = kernel
-        self.gamma = gamma
-        self.degree = degree
-        self.coef0 = coef0
-        self.fit_intercept = fit_intercept
-        self.intercept_scaling = intercept_scaling
-        self.cache_size = cache_size
 
     # -- changes of the rows -------------------------------------------------------------------
 
@@ -436,31 +393,19 @@ class IncrementalODMClassifier(KernelMachine, ClassifierMixin, Described, BaseEs
         cost = lam / (1.0 - self.theta) ** 2 / float(weight.sum())
         return self._accept(replace(state, cost=cost), change, None)
 
-    def _state(self) -> _State | None:
+    def _state(self) -> RowsHeld | None:
         """The state, None before any row came. A model without its rows, or with other parameters, is refused."""
-        if self._machine is None or self._held is None:
-            if self._gap is not None:
-                raise RowsNotSavedError(f"{type(self).__name__} cannot add or forget rows (fit starts anew)")
-            return None
+        if self._rows is None and self._gap is not None:
+            raise RowsNotSavedError(f"{type(self).__name__} cannot add or forget rows (fit starts anew)")
         parameters = self.get_params(deep=False)
-        for name, value in self._fixed.items():
+        for name, value in ({} if self._rows is None else self._rows.fixed).items():
             if parameters[name] != value:
                 raise ValueError(f"{name} was {value!r} for the first rows: set it back, or start anew with fit.")
-        return _State(
-            machine=self._machine,
-            held=self._held,
-            classes=self.classes_,
-            flipped=self._flipped,
-            cost=self.cost_,
-            gamma=self._gamma,
-            fixed=self._fixed,
-            next_id=self._next_id,
-            forgotten=self._forgotten,
-        )
+        return self._rows
 
     def _join(
-        self, before: _State | None, X: Any, y: Any, sample_weight: Any, classes: Any, row_ids: Any, removed: Array
-    ) -> tuple[_State, Change]:
+        self, before: RowsHeld | None, X: Any, y: Any, sample_weight: Any, classes: Any, row_ids: Any, removed: Array
+    ) -> tuple[RowsHeld, Change]:
         """The state with new rows, and without those at the positions ``removed``."""
         check_params(self, self._constraints)
         require_target(self, y is not None)
@@ -479,19 +424,19 @@ class IncrementalODMClassifier(KernelMachine, ClassifierMixin, Described, BaseEs
         check_memory(len(known) + len(removed) + len(kept), 1e6 * self.cache_size)
         rows = replace(block.take(kept, block.weights()[kept]), y=sign[kept], indices=ids[kept])
         state = self._first_state(rows, all_classes) if before is None else before
-        held = joined_rows(state.held, rows)
-        function = KernelFunction(
-            kernel=self.kernel, gamma=state.gamma, degree=self.degree, coef0=self.coef0, centre=centre_of(held)
-        )
+        X = rows.X.toarray() if sparse.issparse(rows.X) and not sparse.issparse(state.held.X) else rows.X
+        X = sparse.csr_matrix(X) if sparse.issparse(state.held.X) else X
+        held = concat([state.held, replace(rows, X=X.astype(np.float64))])
+        function = KernelFunction.of(self, state.gamma, centre_of(held))
         columns, square = new_kernels(function, held, len(state.held), self._constant)
         cost = np.maximum(state.cost * rows.weights(), MIN_COST)
         next_id = max(next_id, int(ids.max()) + 1)
         state = replace(state, classes=all_classes, flipped=flipped, next_id=next_id)
         return self._changed(state, held, columns, square, sign[kept], cost, removed)
 
-    def _first_state(self, rows: Block, classes: Array) -> _State:
+    def _first_state(self, rows: Block, classes: Array) -> RowsHeld:
         """No rows, and what the first of them decide."""
-        return _State(
+        return RowsHeld(
             machine=ExactMachine(float(self.mu), float(self.theta)),
             held=rows.take(np.zeros(0, np.int64), np.zeros(0)),
             classes=classes,
@@ -504,15 +449,15 @@ class IncrementalODMClassifier(KernelMachine, ClassifierMixin, Described, BaseEs
         )
 
     def _changed(
-        self, state: _State, held: Block, columns: Array, square: Array, sign: Array, cost: Array, removed: Array
-    ) -> tuple[_State, Change]:
+        self, state: RowsHeld, held: Block, columns: Array, square: Array, sign: Array, cost: Array, removed: Array
+    ) -> tuple[RowsHeld, Change]:
         change = state.machine.prepare(columns, square, sign, cost, removed, max_bytes=1e6 * self.cache_size)
         past = state.forgotten + tuple(held.row_ids()[removed].tolist())
         held = held.take(change.order, held.weights()[change.order])
         back = set(held.row_ids().tolist()) if past else set()
         return replace(state, held=held, forgotten=tuple(row for row in dict.fromkeys(past) if row not in back)), change
 
-    def _accept(self, state: _State, change: Change, first_rows: Any) -> Self:
+    def _accept(self, state: RowsHeld, change: Change, first_rows: Any) -> Self:
         """Make the change: all of it or, if it is interrupted before, nothing. The columns of first rows are noted."""
         rows, held = change.rows, state.held
         order = np.argsort(held.row_ids(), kind="stable")
@@ -524,9 +469,7 @@ class IncrementalODMClassifier(KernelMachine, ClassifierMixin, Described, BaseEs
             if first_rows is not None:
                 checked_block(self, first_rows, reset=True)
             state.machine.apply(change)
-            self._machine, self._held, self._fixed = state.machine, held, state.fixed
-            self._next_id, self._forgotten, self._flipped = state.next_id, state.forgotten, state.flipped
-            self._gamma, self._centre, self._single = state.gamma, centre, False
+            self._rows, self._gamma, self._centre, self._single = state, state.gamma, centre, False
             self.classes_, self.cost_ = state.classes, state.cost
             self.support_, self.support_vectors_ = ids, vectors
             self.dual_coef_, self.intercept_ = coefficients, intercept
@@ -539,43 +482,42 @@ class IncrementalODMClassifier(KernelMachine, ClassifierMixin, Described, BaseEs
     @property
     def row_ids_(self) -> Array:
         """Ids of the rows held."""
-        return np.sort(self._with_rows("row_ids_")[1].row_ids())
+        return np.sort(self._with_rows("row_ids_").held.row_ids())
 
     @property
     def lam_(self) -> float:
         """The ``lam`` that the costs stand for now."""
-        _, held = self._with_rows("lam_")
-        return self.cost_ * (1.0 - self.theta) ** 2 * held.total_weight
+        return self.cost_ * (1.0 - self.theta) ** 2 * self._with_rows("lam_").held.total_weight
 
     @property
     def gap_(self) -> float:
         """Upper bound of the objective minus its minimum."""
-        return self._with_rows("gap_")[0].gap_bound() if self._gap is None else self._gap
+        return self._with_rows("gap_").machine.gap_bound() if self._gap is None else self._gap
 
     @property
     def unlearning_(self) -> Unlearning | None:
         """A certificate for all rows forgotten so far."""
         if self._gap is not None:
             return self._unlearning
-        machine, held = self._with_rows("unlearning_")
-        if not self._forgotten:
+        rows = self._with_rows("unlearning_")
+        if not rows.forgotten:
             return None
         gap = self.gap_
         return Unlearning(
-            row_ids=self._forgotten,
-            n_rows=len(held),
+            row_ids=rows.forgotten,
+            n_rows=len(rows.held),
             gap=gap,
-            tolerance=float((2.0 * gap * machine.largest()) ** 0.5),
+            tolerance=float((2.0 * gap * rows.machine.largest()) ** 0.5),
             for_all_rows=self.kernel in _SAME_LENGTHS,
         )
 
-    def _with_rows(self, name: str) -> tuple[ExactMachine, Block]:
+    def _with_rows(self, name: str) -> RowsHeld:
         """The machine and its rows, from which the attribute ``name`` is computed."""
-        if self._machine is None or self._held is None:
+        if self._rows is None:
             if self._gap is not None:
                 raise RowsNotSavedError(f"{type(self).__name__} has no {name}")
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r} before any row came")
-        return self._machine, self._held
+        return self._rows
 
     def summary(self) -> dict[str, Any]:
         """The classes, the number of support vectors, and the certificate for forgotten rows."""
@@ -590,21 +532,19 @@ class IncrementalODMClassifier(KernelMachine, ClassifierMixin, Described, BaseEs
         check_is_fitted(self)
         function = self._fitted_kernel()
         lengths = function.diagonal(function.prepare(checked_block(self, X, reset=False).X)) + self._constant
-        bound: Array = np.sqrt(2.0 * self.gap_ * lengths)
-        return bound
+        return np.asarray(np.sqrt(2.0 * self.gap_ * lengths))
 
     def without_rows(self) -> Self:
         """A copy with the support vectors alone. It predicts the same, and no row can join or leave it."""
-        if self._machine is None:
+        if self._rows is None:
             return self
         small = copy(self)
         small._gap, small._unlearning = self.gap_, self.unlearning_
-        for name in ROW_ATTRIBUTES:
-            delattr(small, name)
+        del small._rows
         return small
 
     def __sklearn_is_fitted__(self) -> bool:
-        return self._machine is not None or self._gap is not None
+        return self._rows is not None or self._gap is not None
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -614,15 +554,16 @@ class IncrementalODMClassifier(KernelMachine, ClassifierMixin, Described, BaseEs
     def check_relations(self) -> None:
         super().check_relations()
         expect(self.kernel != "precomputed", "there is no such kernel")
-        machine, held = self._machine, self._held
-        if machine is None or held is None:
+        if self._rows is None:
             expect(self._gap is not None, "a machine is missing")
             return
-        expect(len(self.classes_) in (1, 2), "there are more than two classes")
+        machine, held = self._rows.machine, self._rows.held
+        known = len(self.classes_) in (1, 2) and np.array_equal(self.classes_, self._rows.classes)
+        expect(known, "there are more than two classes, or others than those of the rows")
         expect(self._gap is None and self._unlearning is None, "a machine comes with a certificate")
         Rows(len(machine), self.n_features_in_).check("rows", held.X, {})
         same = held.y is not None and np.array_equal(held.y, machine.rows.sign)
         expect(same and held.indices is not None, "rows have no ids, or other labels than the machine")
         ids = held.row_ids()
-        expect(len(np.unique(ids)) == len(ids) and ids.max(initial=-1) < self._next_id, "ids are not unique")
+        expect(len(np.unique(ids)) == len(ids) and ids.max(initial=-1) < self._rows.next_id, "ids are not unique")
         expect(machine.rows.mu == self.mu and machine.rows.theta == self.theta, "the machine has another band")

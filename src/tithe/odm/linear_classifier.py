@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from tithe.core.seeding import rng_for
 from tithe.core.state_checks import Floats, Integers, Number
 from tithe.fit.base import FLOATS, FittedAttribute
 from tithe.linear.learner import TOLERANCE, CoresetLinearClassifier, LinearFit
-from tithe.odm.base import EXACT_TOL, MAX_EXACT_MULTIPLIERS, MarginDistribution, MarginMachine, row_costs
+from tithe.odm.base import EXACT_TOL, MAX_EXACT_MULTIPLIERS, MarginDistribution, MarginMachine, row_costs, warn_of_gap
 from tithe.odm.objective import MarginObjective
 from tithe.odm.solvers.linear_problem import LinearProblem, Solution
 from tithe.odm.solvers.linear_solvers import CoresetSVRG, Cover, CoverSolution, check_solver, solve
@@ -28,6 +28,7 @@ _STIFF_SWEEPS = 50  # sweeps that are tried on few rows although the problem is 
 _MIN_STIFFNESS = 5.0  # mean of C |x|^2 from which coordinate descent takes too many sweeps (measured)
 
 
+@dataclass(eq=False, repr=False)
 class LinearODMClassifier(CoresetLinearClassifier, MarginMachine):
     """Linear optimal margin distribution machine: margins y f(x) near 1, neither far below nor far above.
 
@@ -136,6 +137,26 @@ class LinearODMClassifier(CoresetLinearClassifier, MarginMachine):
     True
     """
 
+    lam: float = 1000.0
+    mu: float = 0.05
+    theta: float = 0.8
+    _: KW_ONLY
+    solver: str | CoresetSVRG = "auto"
+    tol: float = 1e-4
+    fit_intercept: bool = True
+    intercept_scaling: float = 1.0
+    class_weight: Any = None
+    nonconvex: str = "cccp"
+    coreset_size: int | float | str | None = None
+    construction: Any = "auto"
+    calibrate: bool = True
+    polish: int | str = "auto"
+    max_iter: int = 1000
+    engine: Any = "auto"
+    n_jobs: int | None = None
+    verbose: int = 0
+    random_state: Any = None
+
     options = (*MarginObjective.options, TOLERANCE)
 
     gap_ = FittedAttribute[float](Number(least=0.0, finite=False))
@@ -146,47 +167,6 @@ class LinearODMClassifier(CoresetLinearClassifier, MarginMachine):
     cover_ = FittedAttribute[Cover](optional=True)
 
     warm_start = False
-
-    def __init__(
-        self,
-        lam: float = 1000.0,
-        mu: float = 0.05,
-        theta: float = 0.8,
-        *,
-        solver: str | CoresetSVRG = "auto",
-        tol: float = 1e-4,
-        fit_intercept: bool = True,
-        intercept_scaling: float = 1.0,
-        class_weight: Any = None,
-        nonconvex: str = "cccp",
-        coreset_size: int | float | str | None = None,
-        construction: Any = "auto",
-        calibrate: bool = True,
-        polish: int | str = "auto",
-        max_iter: int = 1000,
-        engine: Any = "auto",
-        n_jobs: int | None = None,
-        verbose: int = 0,
-        random_state: Any = None,
-    ) -> None:
-        self.lam = lam
-        self.mu = mu
-        self.theta = theta
-        self.solver = solver
-        self.tol = tol
-        self.fit_intercept = fit_intercept
-        self.intercept_scaling = intercept_scaling
-        self.class_weight = class_weight
-        self.nonconvex = nonconvex
-        self.coreset_size = coreset_size
-        self.construction = construction
-        self.calibrate = calibrate
-        self.polish = polish
-        self.max_iter = max_iter
-        self.engine = engine
-        self.n_jobs = n_jobs
-        self.verbose = verbose
-        self.random_state = random_state
 
     # -- methods of the base class -------------------------------------------------------------
 
@@ -249,15 +229,20 @@ class LinearODMClassifier(CoresetLinearClassifier, MarginMachine):
         return replace(fit, certificate=certificate, coreset=coreset)
 
     def _fit_two(self, block: Block, places: Array, start: Array | None, seed: int) -> LinearFit:
-        problem = self._problem(block)
+        assert block.y is not None
+        problem = LinearProblem(
+            X=block.X,
+            signs=2.0 * block.y - 1.0,
+            cost=row_costs(block.sample_weight, len(block), self.lam, self.theta),
+            mu=float(self.mu),
+            theta=float(self.theta),
+            constant=self._objective().constant,
+            free=self._free,
+        )
         scale = 0.0 if problem.constant == 0.0 else 1.0 / problem.constant
-        options: dict[str, Any] = {
-            "tol": self.tol,
-            "max_iter": self.max_iter,
-            "rng": rng_for(seed, "solve"),
-            "start": None if start is None else start[0] * np.append(np.ones(problem.size - 1), scale),
-        }
-        solution = solve(problem, solver=self.solver, **options)
+        first = None if start is None else start[0] * np.append(np.ones(problem.size - 1), scale)
+        rng = rng_for(seed, "solve")
+        solution = solve(problem, solver=self.solver, tol=self.tol, max_iter=self.max_iter, rng=rng, start=first)
         more: dict[str, Any] = {}
         if isinstance(solution, CoverSolution):
             more["cover_"] = replace(solution.cover, centres=places[solution.cover.centres])
@@ -280,10 +265,8 @@ class LinearODMClassifier(CoresetLinearClassifier, MarginMachine):
     ) -> LinearFit:
         """More than two classes, together, on rows that all have a positive weight.
 
-        Block coordinate descent on the dual takes a few sweeps if C |x|^2 is small, and thousands if it is large. In
-        the second case the smoothed primal is solved instead, whose solution is better than its bound says. The dual is
-        tried nevertheless, for a few cheap sweeps, if there are few rows, or no more rows than columns.
-        ``nonconvex="fixed_score"`` is available in the dual only.
+        The dual takes a few sweeps if C |x|^2 is small, and thousands if it is large: then the smoothed primal is
+        solved, after a few cheap sweeps where there are few rows, or no more than columns.
         """
         if self._free and self.nonconvex != "cccp":
             raise ValueError(
@@ -315,11 +298,7 @@ class LinearODMClassifier(CoresetLinearClassifier, MarginMachine):
             )
             converged = solved.gap <= self.tol * solved.primal
             if not stiff and not converged:
-                warn_caller(
-                    f"The duality gap is {solved.gap / solved.primal:.2g} of the value after {solved.n_iter} rounds, "
-                    f"more than tol={self.tol:g}. Raise max_iter={self.max_iter}, lower lam, or scale the columns.",
-                    ConvergenceWarning,
-                )
+                warn_of_gap(self, solved.gap, solved.primal, solved.n_iter)
             if not stiff or converged:
                 params = dual.weights.copy()
                 params[:, -1] *= objective.constant
@@ -333,18 +312,6 @@ class LinearODMClassifier(CoresetLinearClassifier, MarginMachine):
         params, n_passes = objective.minimise(block, init=start)
         evaluation = objective.evaluate(block, params)
         return LinearFit(params=params, curve=[evaluation.value], n_iter=n_passes, more={"gap_": evaluation.bound})
-
-    def _problem(self, block: Block) -> LinearProblem:
-        assert block.y is not None
-        return LinearProblem(
-            X=block.X,
-            signs=2.0 * block.y - 1.0,
-            cost=row_costs(block.sample_weight, len(block), self.lam, self.theta),
-            mu=float(self.mu),
-            theta=float(self.theta),
-            constant=self._objective().constant,
-            free=self._free,
-        )
 
     def _warn(self, solution: Solution) -> None:
         if not solution.converged:

@@ -202,11 +202,7 @@ class MarginObjective(LabelledLinearObjective[MarginSums], TheoremObjective):
     def directional_curvature(self, block: Block, params: Array, direction: Array) -> Array:
         slopes, margin = self._margins(block, params, self.codes(block))
         change = np.einsum("ik,ik->i", slopes, self.margins(block.X, direction))
-        curvature: Array = self._second(margin) * change * change
-        return curvature
-
-    def curvature_drift(self, block: Block, params: Array, step: Array) -> float:
-        return self.drift_of(self.drift_sums(block, params, step), params, step)
+        return np.asarray(self._second(margin) * change * change)
 
     def drift_sums(self, block: Block, params: Array, step: Array) -> Array:
         """1, the weight of these rows, and what they see of a Newton step (`gain_of_step`), times their weight.
@@ -371,13 +367,9 @@ _N_CONVEX, _CONVEX_TOL = 2, 1e-3  # temperatures at which only the lower side co
 class SmoothedMargin(MarginObjective):
     """`MarginObjective` for K > 2 classes with u = f_y - T ln sum_(l != y) exp(f_l / T), T the ``temperature``.
 
-    At T = 0 this is f_y - max_(l != y) f_l; the two differ by at most T ln(K - 1). With p the softmax
-    of the other scores / T, du = e_y - p and the second derivative of a loss in the scores is
-
-        loss'' du du^T - loss' (diag p - p p^T) / T,
-
-    whose last part is left out above the band, where it is negative. Minima often lie at kinks, where Newton steps
-    do not lead down; lowering the temperature step by step gets there (`anneal`).
+    With p the softmax of the other scores / T, du = e_y - p and the second derivative of a loss in the scores is
+    loss'' du du^T - loss' (diag p - p p^T) / T, whose last part is left out above the band, where it is negative.
+    Lowering the temperature step by step leads into minima at kinks (`anneal`).
     """
 
     temperature: float = 1.0

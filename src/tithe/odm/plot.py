@@ -127,8 +127,7 @@ def geometric_margins(model: Any, X: Any, y: Array, sample_weight: Array | None 
 def two_boundaries(models: Mapping[str, Any], X: Any, y: Any, ax: Any = None, *, normals: Sequence[Normal] = ()) -> Any:
     """Rows of two classes in the plane, their means, and the boundary of each linear classifier.
 
-    Made for two boundaries beside each other: that of the largest smallest margin, and that of the best distribution
-    of margins. The legend has the smallest margin, the mean and the standard deviation of each, as distances.
+    The legend has the smallest margin, the mean and the standard deviation of each, as distances.
 
     Parameters
     ----------
@@ -194,5 +193,4 @@ def _ellipse(mean: Array, covariance: Array) -> Array:
     angle = np.linspace(0.0, 2.0 * np.pi, 200)
     circle = np.stack([np.cos(angle), np.sin(angle)])
     squares, axes = np.linalg.eigh(covariance)
-    points: Array = mean[:, None] + _ELLIPSE_DEVIATIONS * (axes * np.sqrt(np.maximum(squares, 0.0))) @ circle
-    return points
+    return np.asarray(mean[:, None] + _ELLIPSE_DEVIATIONS * (axes * np.sqrt(np.maximum(squares, 0.0))) @ circle)

@@ -59,11 +59,7 @@ def semi_supervised_run(
     learner: str,
     **facts: Any,
 ) -> Run:
-    """The run of a fit to rows of which only some are labelled: those of the mask ``labeled`` (n,).
-
-    ``row_names`` are the values of a column that names the rows, ``links`` the numbers ``n_must_link`` and
-    ``n_cannot_link``.
-    """
+    """The run of a fit to rows of which only some are labelled: those of the mask ``labeled`` (n,)."""
     import pyarrow as pa
 
     margin = margins_of(model.decision_function(rows.X), np.searchsorted(model.classes_, model.transduction_))

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import numbers
-import warnings
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from functools import cached_property
 from typing import Annotated, Any, ClassVar, Self
 
@@ -14,6 +12,7 @@ from sklearn.utils.validation import column_or_1d
 
 from tithe.core.contracts import Source
 from tithe.core.data import Array, Block
+from tithe.core.errors import warn_caller
 from tithe.core.labels import encoded_classes
 from tithe.core.parallel import single_blas_thread
 from tithe.core.params import Boolean, Constraint, OneOf, Option, RealNumber, check_params
@@ -52,9 +51,11 @@ _MAX_RELAXED_ROWS = 400  # rows up to which the relaxation is solved; beyond tha
 _MAX_SPREAD_ROWS = 2000  # rows up to which labels are spread to neighbours
 _TOL = 1e-6  # relative gap of the machines in the search
 _MANY_TOL = 1e-3  # the same with more than two classes
+_SHARES = Optional(Each(Number(least=0.0, most=1.0), length=2))
 _MAX_LEFT_OUT, _N_PARTS = 20, 5  # labels up to which each is left out in turn, and in how many parts more are
 
 
+@dataclass(eq=False, repr=False)
 class SemiSupervisedODMClassifier(ClassifierMixin, UnknownLabels):
     """Optimal margin distribution machine for rows of which only some are labelled.
 
@@ -131,16 +132,29 @@ class SemiSupervisedODMClassifier(ClassifierMixin, UnknownLabels):
     True
     """
 
-    machine_: Annotated[ODMClassifier | LinearODMClassifier | None, Instance(ODMClassifier, LinearODMClassifier)]
-    classes_: Annotated[Array, ClassLabels()]
-    transduction_: Annotated[Array, Labels("rows")]
-    sample_indices_: Annotated[Array, Integers("searched", least=0)]
-    uses_unlabeled_: Annotated[bool, Flag()]
-    left_out_errors_: Annotated[tuple[float, float] | None, Optional(Each(Number(least=0.0, most=1.0), length=2))]
-    objective_: Annotated[float | None, Optional(Number(least=0.0))]
-    relaxed_bound_: Annotated[float | None, Optional(Number(least=0.0))]
+    lam: float = 1000.0
+    mu: float = 0.5
+    theta: float = 0.2
+    _: KW_ONLY
+    lam_unlabeled: float = 10.0
+    unlabeled: Any = -1
+    balance: float | str | None = "auto"
+    safe: bool = True
+    gamma: float | str = "scale"
+    fit_intercept: bool = True
+
+    machine_: Annotated[ODMClassifier | LinearODMClassifier | None, Instance(ODMClassifier, LinearODMClassifier)] = (
+        field(init=False)
+    )
+    classes_: Annotated[Array, ClassLabels()] = field(init=False)
+    transduction_: Annotated[Array, Labels("rows")] = field(init=False)
+    sample_indices_: Annotated[Array, Integers("searched", least=0)] = field(init=False)
+    uses_unlabeled_: Annotated[bool, Flag()] = field(init=False)
+    left_out_errors_: Annotated[tuple[float, float] | None, _SHARES] = field(init=False)
+    objective_: Annotated[float | None, Optional(Number(least=0.0))] = field(init=False)
+    relaxed_bound_: Annotated[float | None, Optional(Number(least=0.0))] = field(init=False)
     # the rows that the machine was fitted to
-    _columns: Annotated[Array, Integers("columns", least=0)]
+    _columns: Annotated[Array, Integers("columns", least=0)] = field(init=False)
 
     _constraints: ClassVar[dict[str, Constraint]] = {
         "lam_unlabeled": RealNumber(least=0.0),
@@ -160,47 +174,6 @@ class SemiSupervisedODMClassifier(ClassifierMixin, UnknownLabels):
         Option("kernel", OneOf(*(name for name in KERNELS if name != "precomputed")), "What rows are compared by."),
         Option("gamma", _constraints["gamma"], "Width of the kernel: a number, scale, auto or neighbors."),
     )
-
-    def __init__(
-        self,
-        lam: float = 1000.0,
-        mu: float = 0.5,
-        theta: float = 0.2,
-        *,
-        lam_unlabeled: float = 10.0,
-        unlabeled: Any = -1,
-        balance: float | str | None = "auto",
-        must_link: Any = None,
-        cannot_link: Any = None,
-        safe: bool = True,
-        kernel: Any = "rbf",
-        gamma: float | str = "scale",
-        degree: float = 3,
-        coef0: float = 0.0,
-        fit_intercept: bool = True,
-        intercept_scaling: float = 1.0,
-        coreset_size: int | float = 1000,
-        search: LabelSearch | None = None,
-        random_state: Any = None,
-    ) -> None:
-        self.lam = lam
-        self.mu = mu
-        self.theta = theta
-        self.lam_unlabeled = lam_unlabeled
-        self.unlabeled = unlabeled
-        self.balance = balance
-        self.must_link = must_link
-        self.cannot_link = cannot_link
-        self.safe = safe
-        self.kernel = kernel
-        self.gamma = gamma
-        self.degree = degree
-        self.coef0 = coef0
-        self.fit_intercept = fit_intercept
-        self.intercept_scaling = intercept_scaling
-        self.coreset_size = coreset_size
-        self.search = search
-        self.random_state = random_state
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Fit the machine.
@@ -321,8 +294,7 @@ class SemiSupervisedODMClassifier(ClassifierMixin, UnknownLabels):
     def predict(self, X: Any) -> Array:
         """The class of each row."""
         codes = class_numbers(self.decision_function(X))
-        labels: Array = self.classes_[codes]
-        return labels
+        return np.asarray(self.classes_[codes])
 
     def summary(self) -> dict[str, Any]:
         """The classes, whether unlabelled rows were used, the errors on labels left out, and the support vectors."""
@@ -352,9 +324,8 @@ class SemiSupervisedODMClassifier(ClassifierMixin, UnknownLabels):
 class UnlabeledRows:
     """Rows of which some are labelled, and the search for the labels of the others.
 
-    The kernel matrix K is None for two classes and so many rows that labels are not spread to neighbours. Machines of
-    two classes are fitted to ``features`` (n, r) if these are given, whose products are close to the kernel with the
-    constant of the intercept.
+    Machines of two classes are fitted to ``features`` (n, r) if given, whose products are close to the kernel matrix
+    K, which is None where there are so many rows that labels are not spread to neighbours.
     """
 
     learner: SemiSupervisedODMClassifier  # whose parameters count, and whose classes are known
@@ -388,12 +359,9 @@ class UnlabeledRows:
     def _many(self, cost: Array) -> ManyProblem:
         return ManyProblem(matrix=self.matrix, cost=cost, n_classes=self._n_classes, tol=_MANY_TOL, **self._band)
 
-    def _costs(self, codes: Array) -> Array:
-        return _costs(self.weight, codes, self.learner)
-
     def supervised(self, codes: Array) -> Array:
         """Scores of all rows by the machine of the labelled ones: (n,) for two classes, else (n, k)."""
-        rows, cost = np.flatnonzero(codes >= 0), self._costs(codes)
+        rows, cost = np.flatnonzero(codes >= 0), _costs(self.weight, codes, self.learner)
         if self._n_classes > 2:
             return self._many(cost).scores_by(rows, codes)
         y = 2.0 * codes[rows] - 1.0
@@ -403,11 +371,10 @@ class UnlabeledRows:
         return np.asarray(self.matrix[:, rows] @ (y * machine.gamma))
 
     def labels(self, codes: Array, supervised: Array, rng: np.random.Generator, *, thorough: bool) -> FoundLabels:
-        """Labels of the rows whose code is -1. Without ``thorough``, labels are refined only.
-
-        ``supervised`` are the scores of all rows by the machine of the labelled ones.
-        """
-        cost, spread = self._costs(codes), self._spread(codes)
+        """Labels of the rows whose code is -1, from scores of all rows by the machine of the labelled ones."""
+        cost, targets = _costs(self.weight, codes, self.learner), np.zeros((len(codes), self._n_classes))
+        targets[codes >= 0, codes[codes >= 0]] = 1.0
+        spread = [cho_solve(factor, targets, check_finite=False) for factor in self._spreading_factors]  # to neighbours
         allowed = _allowed_labels(self.weight, codes, self._n_classes, self.links, self.learner.balance)
         losses = label_losses(supervised, cost, **self._band)
         if isinstance(allowed, Assignments):
@@ -419,21 +386,12 @@ class UnlabeledRows:
             return search_labels(problem, allowed, np.array(starts), self.learner.search or LabelSearch(), rng)
         return FoundLabels.of(min((refine(problem, allowed, y) for y in starts), key=lambda machine: machine.value))
 
-    def _spread(self, codes: Array) -> list[Array]:
-        """Labels spread to neighbours, as starts."""
-        targets = np.zeros((len(codes), self._n_classes))
-        targets[codes >= 0, codes[codes >= 0]] = 1.0
-        return [cho_solve(factor, targets, check_finite=False) for factor in self._spreading_factors]
-
     @cached_property
     def _spreading_factors(self) -> list[tuple[Array, bool]]:
         return [] if self.K is None else spreading_factors(self.K, self.weight)
 
     def errors_left_out(self, codes: Array, rng: np.random.Generator) -> tuple[float, float, float, float]:
-        """How labels that are left out are predicted, without and with unlabelled rows: mean errors, then mean losses.
-
-        A label is left out by making its row an unlabelled one. No class is left without a label.
-        """
+        """How labels left out are predicted, without and with unlabelled rows: mean errors, then mean losses."""
         labelled = np.flatnonzero(codes >= 0)
         counts = np.bincount(codes[labelled], minlength=self._n_classes)
         labelled = labelled[counts[codes[labelled]] > 1]
@@ -524,12 +482,10 @@ def encoded_partly(y: Array, unlabeled: Any, weight: Array) -> tuple[Array, Arra
 
 def _plain_numbers(labels: Array) -> Array:
     """Labels of an object array that are all Boolean, all whole numbers or all numbers, as such; others as they are."""
-    if labels.dtype != object:
+    if labels.dtype != object or any(isinstance(label, str) for label in labels.tolist()):
         return labels
-    for dtype, kind in ((np.bool_, (bool, np.bool_)), (np.int64, numbers.Integral), (np.float64, numbers.Real)):
-        if all(isinstance(label, kind) for label in labels.tolist()):
-            return labels.astype(dtype)
-    return labels
+    plain = np.array(labels.tolist())
+    return plain if plain.dtype.kind in "bif" else labels
 
 
 def _missing(y: Array, unlabeled: Any) -> Array:
@@ -550,9 +506,7 @@ def warn_of_dropped_rows(source: Source, n_rows: int) -> None:
     """Warn if a source of labelled rows only has left others out, which may be those without a label."""
     n_all = source.count()
     if n_all is not None and n_all > n_rows:
-        warnings.warn(
-            f"All {n_rows} rows of the source have a label, and {n_all - n_rows} others were left out. Open it with "
-            "missing_target='keep' to learn from rows without a label, too.",
-            UserWarning,
-            stacklevel=3,
+        advice = "Open it with missing_target='keep' to learn from rows without a label, too."
+        warn_caller(
+            f"All {n_rows} rows of the source have a label, and {n_all - n_rows} others were left out. {advice}"
         )

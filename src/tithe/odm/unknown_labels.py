@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
@@ -13,18 +13,17 @@ from tithe.certify.certificate import Certificate, bound_certificate
 from tithe.clustering.objective import KMeansObjective
 from tithe.core.contracts import Source
 from tithe.core.data import Array, Block, concat
-from tithe.core.params import CORESET_SIZE, Boolean, Constraint, Function, Instance, OneOf, RealNumber, resolve_size
+from tithe.core.params import CORESET_SIZE, Constraint, Instance, OneOf, RealNumber, resolve_size
 from tithe.core.state_checks import Instance as IsA
 from tithe.core.state_checks import Optional
 from tithe.fit.base import check_no_extra_arrays, checked_block, note_columns
 from tithe.fit.bases import BaseEstimator
 from tithe.fit.collections import lazy_on_collections
 from tithe.fit.results import Described
-from tithe.odm.base import KernelRows
+from tithe.odm.base import KERNEL_CONSTRAINTS, KernelRows
 from tithe.odm.classifier import ODMClassifier
 from tithe.odm.objective import MarginObjective
 from tithe.odm.solvers.kernel_matrix import (
-    KERNELS,
     KERNELS_WITH_GAMMA,
     landmark_features,
     training_kernel,
@@ -42,33 +41,32 @@ _PILOT_CENTERS = 20  # clusters of the coreset's objective: it should follow the
 Links = tuple[Array, Array]  # pairs of rows (p, 2) that must have one label, and pairs that must have different ones
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class UnknownLabels(KernelRows, Described, BaseEstimator):
     """The base of estimators that search for labels of the rows, and fit a machine to those that they find."""
 
-    lam: float
-    mu: float
-    theta: float
-    must_link: Any
-    cannot_link: Any
-    kernel: Any
-    gamma: float | str
-    degree: float
-    coef0: float
-    fit_intercept: bool
-    intercept_scaling: float
-    coreset_size: int | float
-    search: LabelSearch | None
-    random_state: Any
-    machine_: Any
-    certificate_: Annotated[Certificate | None, Optional(IsA(Certificate))] = None
+    lam: float = 100.0
+    mu: float = 0.5
+    theta: float = 0.2
+    must_link: Any = None
+    cannot_link: Any = None
+    kernel: Any = "rbf"
+    gamma: float | str = "neighbors"
+    degree: float = 3
+    coef0: float = 0.0
+    fit_intercept: bool = False
+    intercept_scaling: float = 1.0
+    coreset_size: int | float = 1000
+    search: LabelSearch | None = None
+    random_state: Any = None
+
+    machine_: Any = field(init=False)
+    certificate_: Annotated[Certificate | None, Optional(IsA(Certificate))] = field(default=None, init=False)
 
     _shared_constraints: ClassVar[dict[str, Constraint]] = {
         **{name: MarginObjective.constraints[name] for name in ("lam", "mu", "theta")},
-        "kernel": OneOf(*KERNELS) | Function(),
-        "gamma": OneOf("neighbors", "scale", "auto") | RealNumber(above=0.0),
-        "degree": RealNumber(least=0.0),
-        "coef0": RealNumber(),
-        "fit_intercept": Boolean(),
+        **KERNEL_CONSTRAINTS,
+        "gamma": OneOf("neighbors") | KERNEL_CONSTRAINTS["gamma"],
         "intercept_scaling": RealNumber(above=0.0),
         "coreset_size": CORESET_SIZE,
         "search": OneOf(None) | Instance(LabelSearch, "a LabelSearch"),
@@ -86,8 +84,7 @@ class UnknownLabels(KernelRows, Described, BaseEstimator):
     ) -> tuple[Links, Array, Array | None, Links]:
         """The links, the rows to search, in their order, their weights, and the links among them.
 
-        All rows with a weight, and those that are ``kept`` (n,) or linked; if there are more than ``coreset_size``, a
-        coreset of the rows that need not be kept.
+        A coreset takes the place of rows neither ``kept`` (n,) nor linked, if there are more than ``coreset_size``.
         """
         n = len(block)
         links = checked_links(self.must_link, n, "must_link"), checked_links(self.cannot_link, n, "cannot_link")
@@ -140,8 +137,7 @@ class UnknownLabels(KernelRows, Described, BaseEstimator):
         rows = checked_block(self, X, reset=False).X
         if self.machine_ is None:
             return np.zeros(rows.shape[0])
-        scores: Array = self.machine_.decision_function(self._machine_rows(rows))
-        return scores
+        return np.asarray(self.machine_.decision_function(self._machine_rows(rows)))
 
     def _machine_rows(self, X: Any) -> Any:
         """Rows as the machine takes them."""

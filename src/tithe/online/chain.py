@@ -63,10 +63,8 @@ _SURVEY_SHARE, _MAX_SURVEY_ROWS = 8, 128  # a survey follows after an eighth of 
 def stale_rows(block: Block, centers: Array, n_rows: int, half_life: float) -> Array:
     """Whether the cluster of each row, that of the nearest of the centres (k, d), has ended: (n,) of bool.
 
-    A cluster has ended if it got no row for one and a half half-lives, and would have at least 12 of the rows held
-    from this time had it gone on as before: its share of the weight when its last row came, times the rows held since.
-    The weights of rows are 2^(-age / half_life) times the number of rows that each stands for; ids are positions in the
-    stream of ``n_rows`` rows.
+    It got no row for one and a half half-lives, and would have at least 12 of the rows held from this time, by its
+    share of the weight when its last row came.
     """
     weight, k = block.weights(), len(centers)
     labels = assign(block.X, centers)[0]
@@ -178,11 +176,7 @@ def schedule(options: Mapping[str, Any], d: int, radius: float, scale: Scale | N
 
 
 def student_scale(preset: str, max_clusters: int, t: float, rate: float, ball: float) -> float:
-    """tau of the proposals that are drawn around means.
-
-    1 / sqrt(p t) for "theory". For "practical" the width of the distribution of a centre that has a p-th part of the
-    weight, but at most that of the ball.
-    """
+    """tau of the proposals around means: 1 / sqrt(p t) for "theory", else the width of the law of a centre."""
     if preset == "theory":
         return 1.0 / math.sqrt(max_clusters * t)
     return 0.5 * math.sqrt(max_clusters / max(rate * t, 0.25 * max_clusters / ball**2))
@@ -199,10 +193,7 @@ def log_ball_density(radius: float, d: int) -> float:
 
 
 def jump_table(max_clusters: int) -> tuple[Array, Array]:
-    """Probabilities (p + 1, 3) of k - 1, k and k + 1 centres after k, and ln of the ratios of reverse to forward moves.
-
-    A third each; one half each at k = 1 and k = p, where one of the moves is impossible.
-    """
+    """Probabilities (p + 1, 3) of k - 1, k and k + 1 centres after k, and ln of reverse over forward ones."""
     p = max_clusters
     chances = np.full((p + 1, 3), _JUMP_CHANCES[0])
     chances[1], chances[p] = (0.0, _JUMP_CHANCES[1], _JUMP_CHANCES[1]), (_JUMP_CHANCES[1], _JUMP_CHANCES[1], 0.0)
@@ -216,11 +207,7 @@ def jump_table(max_clusters: int) -> tuple[Array, Array]:
 
 
 def anchors_of(scale: Scale, rate: float, ball: float) -> tuple[Array, Array, Array, int, Array]:
-    """Anchors (a, d), tau and log constants (a,) of the proposals of new centres, the number of clusters, and levels.
-
-    Proposals around the mean of a cluster are about as wide as the distribution of a centre there, at this inverse
-    temperature. The last anchors are replaced by rows of high loss.
-    """
+    """Anchors (a, d), tau and log constants (a,) of new centres, the number of clusters, and levels."""
     latest = np.arange(LATEST) % len(scale.anchors)
     anchors = np.concatenate([scale.anchors, scale.anchors[latest]])
     taus = 0.5 / np.sqrt(np.maximum(rate * scale.weights, 1e-300))
@@ -247,10 +234,7 @@ _DRAWS = Parts(Floats("a", "d"), Floats("a", least=1e-300), Floats("a"), Integer
 
 
 class Chain(Storable):
-    """The centres that predict the next row, the past rows, and the history.
-
-    ``options`` are the parameters of `PACO`, with those of the preset filled in.
-    """
+    """The centres that predict the next row, the past rows, and the history; parameters of `PACO` as ``options``."""
 
     options: Annotated[dict[str, Any], Instance(dict)]
     seed: Annotated[int, Integer(least=0, most=2**64)]
@@ -409,10 +393,7 @@ class Chain(Storable):
         self._set_radius(radius)
 
     def take(self, X: Array) -> None:
-        """Predict each row, add it to the past, and continue the chain.
-
-        After an interruption, the rows added so far stay, and the history is that of these rows.
-        """
+        """Predict each row, add it to the past, and continue the chain. After an interruption the rows so far stay."""
         n, done = len(X), 0
         n_centers, losses, accepted = np.zeros(n, np.int64), np.zeros(n), np.zeros(n)
         try:

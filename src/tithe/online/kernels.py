@@ -156,6 +156,17 @@ def _distances(rows, n, point, out):
 
 
 @njit(cache=True, nogil=True)
+def _losses(rows, n, centers, k, gap, out):
+    """Squared distance of every row to the nearest of k centres."""
+    for i in range(n):
+        out[i] = np.inf
+    for c in range(k):
+        _distances(rows, n, centers[c], gap)
+        for i in range(n):
+            out[i] = gap[i] if gap[i] < out[i] else out[i]
+
+
+@njit(cache=True, nogil=True)
 def _copy(point, into, c):
     """into[c] = point, by a loop: copies of whole arrays take seconds to compile."""
     for j in range(point.shape[0]):
@@ -293,10 +304,7 @@ def _try_move(past, centers, state, draws, prior, rate, total, dice, point, gap)
 
 @njit(cache=True, nogil=True)
 def _log_matched(centers, k, draws, in_order):
-    """ln of the density of k draws, one round each anchor of the level; -inf unless each anchor has one nearest to it.
-
-    Draws outside the cell of their anchor are rejected, so every set of centres comes about in one way only.
-    """
+    """ln of the density of k draws, one round each anchor of the level; -inf unless they match one by one."""
     anchors, _, _, _, levels = draws
     level, total, taken = levels[k], 0.0, np.zeros(k, np.bool_)
     if level[0] < 0:
@@ -332,11 +340,8 @@ def _try_swap(past, centers, state, draws, prior, jumps, jump_ratios, rate, eta,
     log_forward, log_uniform = _log_matched(trial, new_k, draws, np.bool_(True)), math.log(_uniform(dice))
     if log_forward == -np.inf:
         return 0
-    new_near, change = np.full(n, np.inf), 0.0
-    for c in range(new_k):
-        _distances(rows, n, trial[c], gap)
-        for i in range(n):
-            new_near[i] = gap[i] if gap[i] < new_near[i] else new_near[i]
+    new_near, change = np.empty(n), 0.0
+    _losses(rows, n, trial, new_k, gap, new_near)
     for i in range(n):
         change += _gain(columns, i, new_near[i])
     orders = math.lgamma(new_k + 1.0) - math.lgamma(k + 1.0)  # in which a set of centres may stand
@@ -379,15 +384,10 @@ def run_chain(X, first_row, seed, past, centers, state, clock, draws, prior, jum
               n_steps, n_centers, losses, accepted):  # fmt: skip
     """Predict, take in and sample after every row of X; returns how many came before one beyond the radius.
 
-    If X is empty, it only samples after row ``first_row``. ``accepted`` counts the accepted steps after each row.
-    ``past`` is (rows, columns, labels): labels number the nearest and second nearest centres, and columns hold weight,
-    prediction, curb and the distances to these two. ``draws`` (anchors, taus, log_constants, n_cut, levels) says where
-    centres are drawn: new ones round all anchors, old ones round the first ``n_cut``, k of them at a time round those
-    numbered levels[k, :k] (-1: there are none). ``law`` is the inverse temperature, the penalty of a centre and the
-    weight of the past, which only scales the walk: at row t, with W the weight after it, lambda =
-    schedule[RATE] / sqrt(max(1, W - schedule[LAG])), schedule[ETA] + schedule[ETA_SHARE] lambda W, and W. With an
-    infinite schedule[LAG] lambda and curb stay the same. ``clock`` is the weight of all rows so far, and the norm of
-    the row that stopped it.
+    If X is empty, it only samples after row ``first_row``. ``past`` is (rows, columns, labels), ``draws`` (anchors,
+    taus, log_constants, n_cut, levels) says where centres are drawn. ``law`` is lambda = schedule[RATE] / sqrt(max(1,
+    W - schedule[LAG])), the penalty of a centre, and W, the weight of the past. ``clock`` is the weight of all rows so
+    far, and the norm of the row that stopped it.
     """
     dice, point, gap = np.empty(1, np.uint64), np.empty(centers.shape[1]), np.empty(past[0].shape[1])
     n_rows = X.shape[0]
@@ -419,17 +419,6 @@ def run_chain(X, first_row, seed, past, centers, state, clock, draws, prior, jum
 @njit(cache=True, nogil=True)
 def _normal(dice):
     return math.sqrt(-2.0 * math.log(_uniform(dice))) * math.cos(2.0 * math.pi * _uniform(dice))
-
-
-@njit(cache=True, nogil=True)
-def _losses(rows, n, centers, k, out):
-    """Squared distance of every row to the nearest of k centres."""
-    for i in range(n):
-        best = np.inf
-        for c in range(k):
-            total = _square_distance(rows, i, centers, c)
-            best = total if total < best else best
-        out[i] = best
 
 
 @njit(cache=True, nogil=True)
@@ -575,9 +564,7 @@ def swap_chain(row, seed, past, centers, state, means, stamps, tau, log_constant
                jump_ratios, rate, eta, n_steps):  # fmt: skip
     """Steps of the chain after row number ``row``; returns how many were accepted.
 
-    The law is that of the inverse temperature ``rate`` and the penalty ``eta`` of a centre. ``means[k]`` are kept from
-    row to row as a start for the next search, and ``stamps[k]`` is the row they belong to. A ``fresh`` chain starts at
-    a draw with the present number of centres.
+    ``means[k]`` are kept from row to row as a start for the next search, and ``stamps[k]`` is the row they belong to.
     """
     rows, columns, _ = past
     weight, losses, n = columns[WEIGHT], columns[NEAR], state[N]
@@ -592,7 +579,7 @@ def swap_chain(row, seed, past, centers, state, means, stamps, tau, log_constant
             for c in range(k):
                 _copy(trial[c], centers, c)
             break
-    _losses(rows, n, centers, k, losses)
+    _losses(rows, n, centers, k, gap, losses)
     log_backward = log_proposal(centers, means[k], k, tau, log_constant, symmetric)
     accepted = 0
     for _ in range(n_steps):
@@ -604,7 +591,7 @@ def swap_chain(row, seed, past, centers, state, means, stamps, tau, log_constant
         log_uniform = math.log(_uniform(dice))
         if not _all_inside(trial, new_k, prior[BALL]):
             continue
-        _losses(rows, n, trial, new_k, trial_losses)
+        _losses(rows, n, trial, new_k, gap, trial_losses)
         change = 0.0
         for i in range(n):
             change += _gain(columns, i, trial_losses[i])
@@ -624,11 +611,9 @@ def swap_chain(row, seed, past, centers, state, means, stamps, tau, log_constant
 
 @njit(cache=True, nogil=True)
 def ward_tree(centers, weights):
-    """Repeatedly join the two clusters whose union costs least.
+    """Repeatedly join the two clusters whose union costs least, a b / (a + b) |c_a - c_b|^2.
 
-    Joining clusters of weights a and b costs a b / (a + b) |c_a - c_b|^2, which is what the k-means cost grows by.
-    Returns the nodes, the p given ones first and then those that came about (2p - 1, d), their weights, the
-    pairs that were joined (p - 1, 2) and what each of them cost.
+    Returns nodes (2p - 1, d), the p given ones first, their weights, the pairs joined (p - 1, 2) and their costs.
     """
     p, d = centers.shape
     nodes, mass = np.empty((2 * p - 1, d)), np.empty(2 * p - 1)

@@ -25,13 +25,9 @@ _MIN_ROOM = 256  # rows that memory is allocated for at first
 class QuasiPosteriorObjective(SensitivityObjective, MeanPilotObjective):
     """g_c(x, p, q) = l + q/2 (l - p)^2 with l = min_j |x - c_j|^2: rows are (x, p, q), d + 2 columns.
 
-    p is the loss at which the row was predicted and q >= 0 the curb, an inverse temperature at that time (Li, Guedj
-    and Loustau 2018, section 2). Both travel with the row and stay as they were.
-
-    Notes
-    -----
-    With the pilot, clusters b and distances d_i of k-means, the score of row i is that of `KMeansObjective`, which
-    serves the first term, and for the second one, a quartic one in x,
+    p is the loss at which the row was predicted and q >= 0 the curb (Li, Guedj and Loustau 2018, section 2). With the
+    pilot, clusters b and distances d_i of k-means, the score of row i is that of `KMeansObjective` and, for the second
+    term,
 
         u_i q_i (d_i^4 + p_i^2) / sum_s u_s q_s (d_s^4 + p_s^2) + u_i q_i / sum_{s in b} u_s q_s.
     """
@@ -90,9 +86,8 @@ def _points(block: Block) -> Block:
 class Past(StoredState):
     """Weighted rows with the loss of their prediction, their curb, and their nearest and second nearest centre.
 
-    Up to ``summary_size`` rows are held unchanged. With one more row they become a leaf of a `CoresetStream`, and a
-    coreset of all rows of this stream takes their place. The next ``summary_size`` rows are held beside it, so there
-    are never more than twice ``summary_size`` rows; None holds all.
+    With more than ``summary_size`` rows they become a leaf of a `CoresetStream`, and a coreset of it takes their
+    place.
     """
 
     summary_size: Annotated[int | None, Optional(Integer(least=2))]

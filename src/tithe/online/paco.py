@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Annotated, Any, ClassVar, Self
 from uuid import uuid4
 
@@ -53,8 +54,7 @@ def regret_bounds(
     square = min(radius**2, (d + 2) / (2.0 * rate * n_rows))
     divergence = 0.5 * d * k * math.log(4.0 * radius**2 / square) + eta * k + math.log(max_clusters)
     variance = (1.0 if falling else 0.5) * rate * n_rows * (3.0 * radius) ** 4
-    bounds: Array = divergence / rate + d * n_rows * square / (d + 2) + variance
-    return bounds
+    return np.asarray(divergence / rate + d * n_rows * square / (d + 2) + variance)
 
 
 def register_with_river(kind: type) -> None:
@@ -69,6 +69,7 @@ def in_order(names: Iterable[Any]) -> list[Any]:
     return sorted(names, key=lambda name: (type(name).__name__, name if isinstance(name, (int, str)) else repr(name)))
 
 
+@dataclass(eq=False, repr=False)
 class PACO(ClusterMixin, Described, BaseEstimator):
     """PAC-Bayesian online clustering: each row is predicted by the nearest of k centres before it is seen.
 
@@ -168,6 +169,22 @@ class PACO(ClusterMixin, Described, BaseEstimator):
     dictionaries. A new feature is 0 in earlier rows, and a missing one is 0.
     """
 
+    max_clusters: int = 20
+    _: KW_ONLY
+    preset: str = "practical"
+    n_samples: int | None = None
+    kernel: str = "birth_death"
+    radius: float | str = "auto"
+    beyond_radius: str = "restart"
+    eta: float | None = None
+    scale: str = "clusters"
+    horizon: int | None = None
+    inverse_temperature: float | None = None
+    temperature: float = 1.0
+    half_life: float | None = None
+    summary_size: int | None = 1000
+    random_state: Any = None
+
     _constraints: ClassVar[dict[str, Constraint]] = {
         "max_clusters": WholeNumber(least=1),
         "preset": OneOf(*PRESETS),
@@ -184,46 +201,18 @@ class PACO(ClusterMixin, Described, BaseEstimator):
         "summary_size": OneOf(None) | WholeNumber(least=2),
     }
 
-    def __init__(
-        self,
-        max_clusters: int = 20,
-        *,
-        preset: str = "practical",
-        n_samples: int | None = None,
-        kernel: str = "birth_death",
-        radius: float | str = "auto",
-        beyond_radius: str = "restart",
-        eta: float | None = None,
-        scale: str = "clusters",
-        horizon: int | None = None,
-        inverse_temperature: float | None = None,
-        temperature: float = 1.0,
-        half_life: float | None = None,
-        summary_size: int | None = 1000,
-        random_state: Any = None,
-    ) -> None:
+    def __post_init__(self) -> None:
         register_with_river(type(self))
-        self.max_clusters = max_clusters
-        self.preset = preset
-        self.n_samples = n_samples
-        self.kernel = kernel
-        self.radius = radius
-        self.beyond_radius = beyond_radius
-        self.eta = eta
-        self.scale = scale
-        self.horizon = horizon
-        self.inverse_temperature = inverse_temperature
-        self.temperature = temperature
-        self.half_life = half_life
-        self.summary_size = summary_size
-        self.random_state = random_state
 
-    labels_: Annotated[Array, Sometimes(Integers("n", dtypes=("int32",), least=0))]
+    labels_: Annotated[Array, Sometimes(Integers("n", dtypes=("int32",), least=0))] = field(init=False)
     # None before the first row
-    _chain: Annotated[Chain | FinishedChain | None, Optional(Instance(Chain, FinishedChain))] = None
+    _chain: Annotated[Chain | FinishedChain | None, Optional(Instance(Chain, FinishedChain))] = field(
+        default=None, init=False
+    )
     # of the features, once a row came as a dict
-    _names: Annotated[list[Any] | None, Optional(Each(Anything(), length="d"))] = None
-    _home: tuple[str | None, str] | None = None  # the folder and the id of the last checkpoint
+    _names: Annotated[list[Any] | None, Optional(Each(Anything(), length="d"))] = field(default=None, init=False)
+    # the folder and the id of the last checkpoint
+    _home: tuple[str | None, str] | None = field(default=None, init=False)
 
     # -- rows in -------------------------------------------------------------------------------
 
@@ -273,8 +262,7 @@ class PACO(ClusterMixin, Described, BaseEstimator):
     def predict(self, X: Any) -> Array:
         """The number of the nearest current centre of each row: (n,)."""
         check_is_fitted(self)
-        labels: Array = assign(self._checked(X, reset=False), self._chain_for("predict").current)[0]
-        return labels
+        return np.asarray(assign(self._checked(X, reset=False), self._chain_for("predict").current)[0])
 
     def __sklearn_is_fitted__(self) -> bool:
         return self._chain is not None

@@ -71,11 +71,7 @@ def online_run(model: PACO, **facts: Any) -> Run:
 
 
 def hindsight(model: PACO) -> Array | None:
-    """The cumulative loss of the best fixed centres, of the current number, at each row of the history.
-
-    The centres are fitted, and their loss is estimated, on the rows that the model holds. None if the model has a
-    half-life: no fixed centres are good for a stream that changes.
-    """
+    """The cumulative loss of the best fixed centres of this number, on the rows held; None with a half-life."""
     if model.half_life is not None:
         return None
     past = model.summary_
@@ -84,8 +80,7 @@ def hindsight(model: PACO) -> Array | None:
     loss = past.weights() * objective.cost(past, centers)
     order = np.argsort(past.row_ids(), kind="stable")
     cumulative = np.concatenate([[0.0], loss[order].cumsum()])
-    losses: Array = cumulative[np.searchsorted(past.row_ids()[order], model.history_["row"])]
-    return losses
+    return np.asarray(cumulative[np.searchsorted(past.row_ids()[order], model.history_["row"])])
 
 
 def _figures(history: dict[str, Array], best: Array | None) -> dict[str, bytes]:

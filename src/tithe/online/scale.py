@@ -47,18 +47,13 @@ class Scale(Storable):
 def measure_scale(block: Block, max_clusters: int, rng: np.random.Generator, n_centers: int = 1) -> Scale:
     """Cut the rows into many pieces, join them by Ward's method, and find the level that is consistent with its scale.
 
-    The search goes from fine to coarse. With v the variance in a direction within the clusters of a level and W the
-    total weight, the best level at a price of 2 v W per cluster is computed, until it is the level that v was measured
-    at. Separate cells of a smooth cloud save less than this price, so they are joined until the cloud is one cluster;
-    k clusters must be about 2 sqrt(k) standard deviations apart. Then clusters that save 1.5 times what cutting the
-    largest one in two saves are separated at this scale.
+    From fine to coarse: with v the variance in a direction within the clusters of a level and W the total weight, the
+    best level at a price of 2 v W per cluster, until it is the level that v was measured at. Separate cells of a
+    smooth cloud save less than this price. Then clusters that save 1.5 times what cutting the largest one in two saves
+    are separated.
 
-    If there are ``n_centers`` centres already, and more than these clusters, variance and split are those of so many
-    clusters of the tree: what one more centre must save is measured by what the present ones leave. Rows in a curve or
-    a sheet then get as many centres as it takes, since every cut of it saves more than that of a round cluster.
-
-    For n rows in d dimensions the largest sample variance in a direction is (1 + sqrt(d / n))^2 times the true one
-    (Marchenko and Pastur). Cuts seem to save more by this factor, so the price is multiplied by it.
+    With more ``n_centers`` than these clusters, variance and split are those of so many clusters of the tree. For n
+    rows in d dimensions cuts seem to save (1 + sqrt(d / n))^2 times as much (Marchenko and Pastur), as does the price.
     """
     weight = block.weights()
     total = float(weight.sum())
@@ -116,11 +111,7 @@ def _largest_split(shares: Array, effective: float, d: int) -> float:
 
 
 def _variance(block: Block, centers: Array) -> float:
-    """Variance of the rows around their centres in one direction, without rows of clusters that have no centre yet.
-
-    Those rows are found by their loss over the median loss of the rows that are not equal to their centre: if more
-    than half of the rows are equal, as zeros often are, the others still have a width.
-    """
+    """Variance of the rows around their centres in one direction, without rows of clusters that have no centre yet."""
     weight = block.weights()
     loss = assign(block.X, centers, power=2)[1]
     order = np.argsort(loss, kind="stable")

@@ -79,32 +79,8 @@ def _slope_of(codes, i, start, k, rival, slope):
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def _add_dense(X, start, r, codes, slope, second, rival, centre, sides, diagonal, part):
-    d, k = X.shape[1], sides.shape[3]
-    for i in range(r):
-        if slope[i] == 0.0:
-            continue
-        side, group = 0 if slope[i] < 0.0 else 1, codes[start + i] if sides.shape[2] > 1 else 0
-        true_class, rival_class, p = _slope_of(codes, i, start, k, rival, slope)
-        for j in range(d):
-            sides[part, side, group, true_class, j] += p * X[start + i, j]
-        sides[part, side, group, true_class, d] += p
-        if rival_class >= 0:
-            for j in range(d):
-                sides[part, side, group, rival_class, j] -= p * X[start + i, j]
-            sides[part, side, group, rival_class, d] -= p
-        if diagonal.shape[0] > 0:
-            for a in (true_class, rival_class):
-                if a >= 0:
-                    for j in range(d):
-                        x = np.float64(X[start + i, j]) - centre[j]
-                        diagonal[part, a, j] += second[i] * x * x
-                    diagonal[part, a, d] += second[i]
-
-
-@njit(cache=True, nogil=True, fastmath=_FAST)
-def _add_csr(data, indices, indptr, start, r, codes, slope, second, rival, sides, diagonal, part):
-    d, k = sides.shape[4] - 1, sides.shape[3]
+def _add(rows, start, r, codes, slope, second, rival, centre, sides, diagonal, part):
+    k, d = sides.shape[3], sides.shape[4] - 1
     for i in range(r):
         if slope[i] == 0.0:
             continue
@@ -114,11 +90,21 @@ def _add_csr(data, indices, indptr, start, r, codes, slope, second, rival, sides
             if a < 0:
                 continue
             q = p if a == true_class else -p
-            for at in range(indptr[start + i], indptr[start + i + 1]):
-                x = np.float64(data[at])
-                sides[part, side, group, a, indices[at]] += q * x
+            if len(rows) == 1:
+                X = rows[0]
+                for j in range(d):
+                    sides[part, side, group, a, j] += q * X[start + i, j]
                 if diagonal.shape[0] > 0:
-                    diagonal[part, a, indices[at]] += second[i] * x * x
+                    for j in range(d):
+                        x = np.float64(X[start + i, j]) - centre[j]
+                        diagonal[part, a, j] += second[i] * x * x
+            else:
+                data, indices, indptr = rows
+                for at in range(indptr[start + i], indptr[start + i + 1]):
+                    x = np.float64(data[at])
+                    sides[part, side, group, a, indices[at]] += q * x
+                    if diagonal.shape[0] > 0:
+                        diagonal[part, a, indices[at]] += second[i] * x * x
             sides[part, side, group, a, d] += q
             if diagonal.shape[0] > 0:
                 diagonal[part, a, d] += second[i]
@@ -144,11 +130,7 @@ def _sweep(rows, codes, weight, params, mu, theta, centre, cost, counts, sides, 
                 margins_csr(rows[0], rows[1], rows[2], start, r, params, scores)
             _losses(codes, weight, start, r, scores, mu, theta, cost, slope, second, rival, counts, part)
             if sides.shape[0] > 0:
-                if len(rows) == 1:
-                    _add_dense(rows[0], start, r, codes, slope, second, rival, centre, sides, diagonal, part)
-                else:
-                    data, indices, indptr = rows
-                    _add_csr(data, indices, indptr, start, r, codes, slope, second, rival, sides, diagonal, part)
+                _add(rows, start, r, codes, slope, second, rival, centre, sides, diagonal, part)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -168,8 +150,7 @@ class MarginSums(AddsUp):
     @property
     def gradient(self) -> Array:
         """The gradient of the loss: (k, d + 1)."""
-        total: Array = self.sides.sum(axis=(0, 1))
-        return total
+        return np.asarray(self.sides.sum(axis=(0, 1)))
 
 
 def row_arrays(X: Any) -> tuple[Array, ...]:
@@ -192,14 +173,10 @@ def margin_sweep(
     centre: Array | None = None,
     by_class: bool = False,
 ) -> tuple[Array | None, MarginSums]:
-    """Losses (n,) of the rows at ``params`` (k, d + 1), intercepts last, and their sums.
+    """Losses (n,) of the rows at ``params`` (k, d + 1), intercepts last, and their sums: see `MarginObjective`.
 
-    loss(u) = max(0, 1 - theta - u)^2 + mu max(0, u - 1 - theta)^2 of the margin u: +-(x . w + b), + for class 1,
-    with two classes; the row's own score less the largest other one with more.
-
-    X (n, d) is dense float32 or float64, or CSR, ``codes`` (n,) are int32. Of cost, gradient and diagonal, what is not
-    requested is None, or zeros for sums. For the diagonal the columns of dense rows are taken from ``centre`` (d,).
-    Gradients are by the class of the row if ``by_class``, up to 32 classes.
+    X (n, d) is dense or CSR, ``codes`` (n,) are int32. Of cost, gradient and diagonal, what is not requested is None,
+    or zeros for sums. For the diagonal the columns of dense rows are taken from ``centre`` (d,).
     """
     n, d = X.shape
     params = np.ascontiguousarray(params, np.float64)
@@ -256,10 +233,7 @@ def block_rows(d: int) -> int:
 
 
 def gram(X: Any, weight: Array) -> Array:
-    """sum_i weight_i (x_i, 1)(x_i, 1)^T, in float64: (d + 1, d + 1); only the lower half is valid.
-
-    Weights may be negative; rows of weight zero are not read. The same bits for any number of threads.
-    """
+    """sum_i weight_i (x_i, 1)(x_i, 1)^T, in float64: (d + 1, d + 1), the lower half. Weights of any sign."""
     n, d = X.shape
     n_parts = max(1, min(_MAX_PARTS, n // 1024, _MAX_PARTIAL_BYTES // (8 * (d + 1) ** 2)))
     rows = -(-n // n_parts)
@@ -323,21 +297,8 @@ def row_squares(X: Any) -> Array:
     return squares
 
 
-@njit(cache=True, nogil=True, fastmath=_FAST)
-def _columns(rows, weight, sums):
-    for i in range(weight.shape[0]):
-        if len(rows) == 1:
-            X = rows[0]
-            if weight[i] != 0.0:
-                for j in range(X.shape[1]):
-                    sums[j] += weight[i] * np.float64(X[i, j]) * X[i, j]
-        else:
-            for p in range(rows[2][i], rows[2][i + 1]):
-                sums[rows[1][p]] += weight[i] * np.float64(rows[0][p]) * rows[0][p]
-
-
 def column_squares(X: Any, weight: Array) -> Array:
     """sum_i weight_i x_i^2 of every column: (d,)."""
-    sums = np.zeros(X.shape[1])
-    _columns(row_arrays(X), weight, sums)
-    return sums
+    if sparse.issparse(X):
+        return np.asarray(X.astype(np.float64).power(2).T @ weight)
+    return np.asarray(np.einsum("i,ij,ij->j", weight, X, X, dtype=np.float64))

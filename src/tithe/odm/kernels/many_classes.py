@@ -99,8 +99,7 @@ def _with_level(rest, label, square, soft, stiff, low, high, level, alpha, shift
 def _with_rival(rest, label, rival, square, soft, stiff, low, high, alpha, shift, spare):
     """alpha and beta where the upper side compares with the score of a rival.
 
-    Given beta, alpha is case 1 with shifted pulls; the derivative by beta rises and is linear in pieces, so its root
-    is found by false position, halving the end that stays (Illinois).
+    The derivative by beta rises and is linear in pieces: false position, halving the end that stays (Illinois).
     """
     for candidate in range(len(rest)):
         shift[candidate] = rest[candidate] + (0.0 if candidate == label else low)
@@ -152,10 +151,7 @@ def _at_origin(rest, label, soft, low, alpha):
 
 @njit(cache=True, nogil=True)
 def best_multipliers(rest, label, rival, level, square, soft, stiff, low, high, change, alpha, shift, spare):
-    """The best (alpha, beta) of one row, given its scores ``rest`` (K,) without it and ``square``, k(x, x).
-
-    Writes v into ``change`` and gives beta.
-    """
+    """v into ``change``, and beta: the best of one row, from its scores ``rest`` without it and k(x, x)."""
     if square <= 0.0:  # a row at the origin: its multipliers change no score, and follow from its loss
         beta = 0.0
         _at_origin(rest, label, soft, low, alpha)
@@ -173,11 +169,7 @@ def best_multipliers(rest, label, rival, level, square, soft, stiff, low, high, 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
 def descend_rows(matrix, places, numbers, label, rival, level, score, value, beta, soft, stiff, low, high):
-    """Sweeps over some rows of the kernel matrix, in place.
-
-    ``matrix`` (h, n) has the row of number ``numbers[s, k]`` in ``places[s, k]``; sweep s visits them in the order of
-    k. score (K, n) and value (K, n) are scores and coefficients, rows in the second place.
-    """
+    """Sweeps over some rows of the kernel matrix, in place: see `RowPanel`. score and value are (K, n)."""
     n_classes, n = score.shape
     rest, change, alpha, shift, spare = np.empty((5, n_classes))
     first = 0.0
@@ -206,10 +198,7 @@ def descend_rows(matrix, places, numbers, label, rival, level, score, value, bet
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
 def descend_weights(rows, constant, order, label, rival, level, weights, value, beta, soft, stiff, low, high, square):
-    """One sweep over rows, dense or CSR, in ``order``: weights (K, d + 1) follow; ``constant`` is a last feature.
-
-    value (n, K) are the coefficients, square (n,) the squares of the rows' lengths, the constant included.
-    """
+    """One sweep over rows in ``order``: weights (K, d + 1) follow; ``constant`` is a last feature. value is (n, K)."""
     n_classes, d = weights.shape[0], weights.shape[1] - 1
     rest, change, alpha, shift, spare = np.empty((5, n_classes))
     for k in range(len(order)):
@@ -242,11 +231,7 @@ def best_rivals(score, label, rival, level):
 
 @njit(cache=True, nogil=True)
 def classes_gap(score, value, beta, label, rival, level, cost, mu, low, high):
-    """(gap, loss of the convex problem, loss of the true one, value . score), added up over the rows.
-
-    The part of a row is not negative: C (xi - alpha_y / C)^2 / 2 + sum of -alpha_l (xi - what l lacks), and likewise
-    for the upper side.
-    """
+    """(gap, loss of the convex problem, loss of the true one, value . score): sums of parts that are not negative."""
     gap, loss, true_loss, norm = 0.0, 0.0, 0.0, 0.0
     for i in range(len(label)):
         y, c, upper = label[i], cost[i], mu * cost[i]

@@ -57,48 +57,32 @@ def _add_term(column, p, root, own, sign, stale, diagonal, terms, signs, n_terms
 
 
 @njit(cache=True, nogil=True)
-def _enter(matrix, stale, diagonal, shift, terms, signs, n_terms, p, ridge, speed, rate, column):
-    """Row p enters S; ``speed`` is that of its threshold, signed. ``rate`` = T x follows. False if K is no kernel."""
+def _pivot(matrix, stale, diagonal, shift, terms, signs, n_terms, p, ridge, speed, rate, column, enters):
+    """Row p enters S or leaves it; ``speed`` is that of its threshold, signed. ``rate`` = T x follows.
+
+    False if K is no kernel.
+    """
     _column(matrix, stale, diagonal, terms, signs, n_terms, p, column)
-    pivot = column[p] + ridge
+    pivot, sign = (column[p] + ridge, -1.0) if enters else (-column[p], 1.0)
     if not pivot > 0.0:
         return False
-    factor = (rate[p] - speed) / pivot
+    factor = (rate[p] - speed) / pivot if enters else rate[p] / pivot
     for j in range(len(rate)):
-        rate[j] -= column[j] * factor
-    rate[p] = factor
-    _add_term(column, p, np.sqrt(pivot), -1.0, -1.0, stale, diagonal, terms, signs, n_terms)
-    diagonal[p], shift[p] = -1.0 / pivot, 0.0
-    return True
-
-
-@njit(cache=True, nogil=True)
-def _leave(matrix, stale, diagonal, shift, terms, signs, n_terms, p, ridge, speed, rate, column):
-    """Row p leaves S."""
-    _column(matrix, stale, diagonal, terms, signs, n_terms, p, column)
-    pivot = -column[p]
-    if not pivot > 0.0:
-        return False
-    factor = rate[p] / pivot
-    for j in range(len(rate)):
-        rate[j] += column[j] * factor
-    rate[p] = factor + speed
-    _add_term(column, p, np.sqrt(pivot), 1.0, 1.0, stale, diagonal, terms, signs, n_terms)
-    diagonal[p], shift[p] = 1.0 / pivot - ridge, -ridge
+        rate[j] += sign * column[j] * factor
+    rate[p] = factor if enters else factor + speed
+    _add_term(column, p, np.sqrt(pivot), sign, sign, stale, diagonal, terms, signs, n_terms)
+    diagonal[p], shift[p] = (-1.0 / pivot, 0.0) if enters else (1.0 / pivot - ridge, -ridge)
     return True
 
 
 @njit(cache=True, nogil=True)
 def release(matrix, stale, diagonal, shift, terms, signs, n_terms, rows, side, soft, stiff):
-    """Take ``rows`` out of S, so that their multipliers can be prescribed; returns the number of terms, -1 on failure.
-
-    There must be space for as many terms as rows.
-    """
+    """Take ``rows`` out of S; returns the number of terms, for which there must be space, or -1 on failure."""
     column, rate = np.empty(len(side)), np.zeros(len(side))
     for p in rows:
         if side[p] == BELOW or side[p] == ABOVE:
             ridge = soft[p] if side[p] == BELOW else stiff[p]
-            if not _leave(matrix, stale, diagonal, shift, terms, signs, n_terms, p, ridge, 0.0, rate, column):
+            if not _pivot(matrix, stale, diagonal, shift, terms, signs, n_terms, p, ridge, 0.0, rate, column, False):
                 return -1
             n_terms += 1
         side[p] = FIXED
@@ -148,10 +132,7 @@ def _product(matrix, stale, shift, terms, signs, n_terms, x, result, column):
 
 @njit(cache=True, nogil=True)
 def _next_event(gamma, margin, side, sign, rate, low, high, low_speed, high_speed, remaining):
-    """(time, row, new side) of the next row that changes sides, the row -1 if there is none before the end.
-
-    Of several at the same time the first row is taken, which excludes cycles (Bland's rule).
-    """
+    """(time, row, new side) of the next row that changes sides, or row -1: the first of several (Bland's rule)."""
     time, row, new_side = remaining, -1, INSIDE
     for j in range(len(gamma)):
         if side[j] == INSIDE:
@@ -184,9 +165,8 @@ def follow(
 ):  # fmt: skip
     """Follow the solution for a time ``remaining``; returns (status, number of terms, remaining time, events).
 
-    matrix (n, n) is only read; stale (n,), diagonal, shift, terms and signs hold what differs from it. The thresholds
-    low and high move with constant speeds, and multipliers of FIXED rows with ``fixed_speed``. gamma, margin, side,
-    low and high are changed in place. If the terms are full the caller makes space and calls again.
+    The matrix is only read. Thresholds move with constant speeds, and multipliers of FIXED rows with ``fixed_speed``.
+    If the terms are full the caller makes space and calls again.
     """
     n = len(gamma)
     x, rate, column = np.zeros(n), np.empty(n), np.empty(n)
@@ -223,11 +203,8 @@ def follow(
         speed = sign[row] * (low_speed[row] if below else high_speed[row])
         gamma[row] = 0.0
         margin[row] = low[row] if below else high[row]
-        if new_side == INSIDE:
-            sound = _leave(matrix, stale, diagonal, shift, terms, signs, n_terms, row, ridge, speed, rate, column)
-        else:
-            sound = _enter(matrix, stale, diagonal, shift, terms, signs, n_terms, row, ridge, speed, rate, column)
-        if not sound:
+        enters = new_side != INSIDE
+        if not _pivot(matrix, stale, diagonal, shift, terms, signs, n_terms, row, ridge, speed, rate, column, enters):
             return NOT_A_KERNEL, n_terms, remaining, events
         side[row] = new_side
         n_terms += 1

@@ -10,11 +10,9 @@ _FAST = {"contract", "reassoc", "nsz"}
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
 def turn_vectors(G, V, sweeps, tol):
-    """Raise sum_ij G_ij v_i . v_j over unit vectors v_i, the rows of V (p, r), in place; returns the sums' lengths.
+    """Raise sum_ij G_ij v_i . v_j over unit vectors v_i, the rows of V, in place, one at a time.
 
-    One vector at a time becomes that in the direction of sum over j != i of G_ij v_j, which is best for it. The
-    lengths (p,) of these sums plus G_ii are what each row contributes. Ends where a sweep raises the total by less
-    than ``tol``.
+    Returns the lengths of sum over j != i of G_ij v_j. Ends where a sweep raises the total by less than ``tol``.
     """
     p, r = V.shape
     total = np.zeros(r)
@@ -47,10 +45,8 @@ def turn_vectors(G, V, sweeps, tol):
 
 @njit(cache=True, nogil=True)
 def exchange_signs(G, c, t, size, least, most, n_near, max_moves, smallest):
-    """Raise t G t + 2 c . t over signs t (p,), in place, with sum size . t between ``least`` and ``most``.
-
-    The best change of one sign is made; if none raises the function, the best change of two among the ``n_near`` signs
-    whose single changes lose least. Ends where no change gains more than ``smallest``, or after ``max_moves``.
+    """Raise t G t + 2 c . t over signs t in place, sum size . t between ``least`` and ``most``: by single changes, else
+    by two among the ``n_near`` signs that lose least, as long as one gains more than ``smallest``.
     """
     p = len(t)
     slope = np.empty(p)

@@ -25,12 +25,7 @@ def exact_step(rest, diagonal, low, high, soft, stiff):
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
 def descend_rows(matrix, places, numbers, sign, score, gamma, soft, stiff, low, high):
-    """Sweeps of exact coordinate steps over some rows of the kernel matrix, in place.
-
-    ``matrix`` (h, n) has the row of number ``numbers[s, k]`` in ``places[s, k]``; sweep s visits them in the order of
-    k. sign, score, gamma, soft, stiff (n,): signs of the classes, decision values, multipliers, and 1 / C and
-    1 / (mu C).
-    """
+    """Sweeps of exact coordinate steps over some rows of the kernel matrix, in place: see `RowPanel`."""
     n = len(score)
     first = 0.0
     for sweep in range(len(numbers)):
@@ -76,11 +71,7 @@ def _row_gap(gamma, margin, cost, mu, low, high):
 
 @njit(cache=True, nogil=True)
 def margin_gap(gamma, margin, cost, mu, low, high):
-    """(primal - dual, sum of the losses C l(u) / 2), from multipliers and margins: (n,) each.
-
-    No part of the first sum is negative, so nothing cancels. The primal value is the second number plus half of
-    gamma . margin.
-    """
+    """(primal - dual, sum of the losses C l(u) / 2): no part of the first sum is negative, so nothing cancels."""
     gap = 0.0
     loss = 0.0
     for i in range(len(gamma)):
@@ -173,10 +164,7 @@ def run_dense(X, signs, cost, draws, share, eta, mu, theta, constant, follow, ta
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
 def run_csr(data, indices, indptr, signs, cost, draws, share, eta, mu, theta, constant, follow, table, mean, v, last):
-    """Coordinates are updated lazily: k steps on rows without them make v <- q^k v - (1 - q^k) mean, q = 1 - eta.
-
-    ``last`` (d,) holds zeros.
-    """
+    """As `run_dense`; k steps on rows without a coordinate make v <- q^k v - (1 - q^k) mean, q = 1 - eta, later."""
     d = v.shape[0] - 1
     log_keep = np.log1p(-eta)
     for at in range(draws.shape[0]):

@@ -24,14 +24,14 @@ SQUARE_ROWS = 256  # rows of the squares that the matrix is computed in
 MAX_DOUBLE_ROWS = 4096  # rows up to which the matrix is in double precision
 
 
+@dataclass(kw_only=True, eq=False)
 class MarginLoss:
     """The losses C l(u) / 2 of margins u, l(u) = [1 - theta - u]_+^2 + mu [u - 1 - theta]_+^2.
 
-    The base of every problem. A subclass is a dataclass with the fields ``cost`` (n,), which is C, ``mu`` and
-    ``theta``; the margins are those of its rows.
+    The base of every problem; the margins are those of its rows.
     """
 
-    cost: Array
+    cost: Array  # (n,) float64: C, all positive, lam s_i / (sum s (1 - theta)^2) for weights s
     mu: float
     theta: float
 
@@ -48,8 +48,7 @@ class MarginLoss:
     @cached_property
     def inverse_cost(self) -> Array:
         """1 / C: (n,)."""
-        inverse: Array = 1.0 / self.cost
-        return inverse
+        return np.asarray(1.0 / self.cost)
 
     def inverse_upper_cost(self, mu: float) -> Array:
         """1 / (mu C): (n,), infinite without an upper side."""
@@ -63,20 +62,27 @@ class MarginLoss:
     def multipliers(self, margins: Array, at: slice = slice(None)) -> Array:
         """Minus the slopes: C [1 - theta - u]_+ - mu C [u - 1 - theta]_+ of all rows, or of those ``at`` a slice."""
         below, above = _outside(margins, self.theta)
-        values: Array = self.cost[at] * (below - self.mu * above)
-        return values
+        return np.asarray(self.cost[at] * (below - self.mu * above))
 
     def curvatures(self, margins: Array) -> Array:
         """Second derivatives, C below the band and mu C above it: (n,)."""
-        values: Array = self.cost * ((margins < 1.0 - self.theta) + self.mu * (margins > 1.0 + self.theta))
-        return values
+        return np.asarray(self.cost * ((margins < 1.0 - self.theta) + self.mu * (margins > 1.0 + self.theta)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Solved:
+    """The duality gap and the value; with many classes the gap of the last convex problem, and J after each round."""
+
+    gap: float
+    primal: float
+    curve: list[float]
+    n_iter: int
 
 
 def margin_loss(margins: Array, cost: Array, mu: float, theta: float) -> Array:
     """C l(u) / 2 of margins of any shape."""
     below, above = _outside(margins, theta)
-    loss: Array = 0.5 * cost * (below * below + mu * above * above)
-    return loss
+    return np.asarray(0.5 * cost * (below * below + mu * above * above))
 
 
 def label_losses(scores: Array, cost: Array, mu: float, theta: float) -> Array:
@@ -93,19 +99,18 @@ def _outside(margins: Array, theta: float) -> tuple[Array, Array]:
     return np.maximum(1.0 - theta - margins, 0.0), np.maximum(margins - 1.0 - theta, 0.0)
 
 
-def step_length(slope: Callable[[float], float]) -> float:
+def step_length(slope: Callable[[float], float], **accuracy: float) -> float:
     """Where an increasing slope is zero, at most 1, to a thousandth: the length of a Newton step."""
-    return 1.0 if slope(1.0) <= 0.0 else float(brentq(slope, 0.0, 1.0, xtol=1e-3)) if slope(0.0) < 0.0 else 0.0
+    if slope(1.0) <= 0.0:
+        return 1.0
+    return float(brentq(slope, 0.0, 1.0, **(accuracy or {"xtol": 1e-3}))) if slope(0.0) < 0.0 else 0.0
 
 
 class Gram:
-    """K = k(x_i, x_j) + constant, held as far as ``cache_bytes`` allow and computed again beyond.
+    """K = k(x_i, x_j) + constant; the first rows are held, as many as ``cache_bytes`` allow, others computed again.
 
-    The first rows of the matrix are held, as many as fit into the memory. They are computed in squares, those below
-    the diagonal as mirror images. The bits of all results depend on ``cache_bytes``, but not on the number of threads.
-
-    ``function`` is a `KernelFunction` and X (n, d) the rows, or a `GivenKernel` and X the positions (n,) in it, both in
-    random order. ``constant`` is the square of a constant feature: a penalised intercept.
+    The bits of all results depend on ``cache_bytes``, but not on the number of threads. ``function`` is a
+    `KernelFunction` and X (n, d) the rows, or a `GivenKernel` and X the positions (n,) in it, both in random order.
     """
 
     def __init__(self, function: Any, X: Any, *, constant: float = 0.0, cache_bytes: float) -> None:
@@ -126,17 +131,15 @@ class Gram:
 
     def diagonal(self) -> Array:
         """(n,), in double precision."""
-        diagonal: Array = self.function.diagonal(self.rows) + self.constant
-        return diagonal
+        return np.asarray(self.function.diagonal(self.rows) + self.constant)
 
     def row_panels(
         self, rng: np.random.Generator, n_sweeps: int, is_needed: Callable[[Array], Array]
     ) -> Iterator[RowPanel]:
         """All rows in random order, and their rows of K: the order in which coordinate descent visits them.
 
-        There are ``n_sweeps`` orders if the whole matrix is held, else one. A fixed order, and one in which the same
-        rows always follow each other, is many times slower. Where the matrix is not held, rows are left out that
-        ``is_needed`` (row numbers to a mask) says will not move: their part of the matrix need not be computed.
+        There are ``n_sweeps`` orders if the whole matrix is held, else one, and rows are left out that are not needed.
+        A fixed order is many times slower.
         """
         n, held = len(self), self._first_rows()
         if len(held) == n:
@@ -174,15 +177,8 @@ class Gram:
         return matrix
 
     def columns(self, rows: Array) -> Array:
-        """K[:, rows]: (n, len(rows)), computed without the cache."""
-        matrix, chosen = np.empty((len(self), len(rows)), self.function.dtype), self.rows.take(rows)
-
-        def work(first: int, last: int) -> None:
-            for number in range(first, last):
-                matrix[self._squares[number]] = self._rectangle(self._chunks[number], chosen)
-
-        over_parts(work, len(self._squares))
-        return matrix
+        """K[:, rows]: (n, len(rows))."""
+        return self._panel(rows).T
 
     def _over_rows(self, use: Callable[[slice, Array], None]) -> None:
         """Call ``use`` with each slice of rows and their part (b, n) of the matrix."""
@@ -264,10 +260,7 @@ class Gram:
 
 
 class RowPanel(NamedTuple):
-    """Rows that coordinate descent visits: rows ``places`` of ``matrix`` (h, n) are those with these ``numbers``.
-
-    places and numbers (sweeps, b): an order for each sweep over the rows.
-    """
+    """Rows ``places`` of ``matrix`` (h, n) are those with these ``numbers``: (sweeps, b), an order for each sweep."""
 
     matrix: Array
     places: Array
@@ -314,8 +307,7 @@ class Prepared:
 class KernelFunction:
     """k(x, x'), by scikit-learn's names and parameters, or a callable (A, B) -> (len(A), len(B)).
 
-    Rows are prepared once (`prepare`), and kernels computed in rectangles. For the Gaussian kernel they are moved to
-    ``centre`` and scaled by the root of gamma, so that distances neither overflow nor cancel in single precision.
+    For the Gaussian kernel rows are moved to ``centre``, so that distances do not cancel in single precision.
     """
 
     kernel: str | Callable[[Any, Any], Array]
@@ -324,6 +316,11 @@ class KernelFunction:
     coef0: float = 0.0
     centre: Array | None = None
     dtype: Any = np.float64
+
+    @classmethod
+    def of(cls, machine: Any, gamma: float, centre: Array | None) -> KernelFunction:
+        """The kernel of a machine, by its parameters, in double precision."""
+        return cls(kernel=machine.kernel, gamma=gamma, degree=machine.degree, coef0=machine.coef0, centre=centre)
 
     def restricted(self, X: Any) -> tuple[KernelFunction, Any]:
         """The kernel of these rows alone, and how it names them."""
@@ -364,15 +361,8 @@ class KernelFunction:
                     f"The kernel gave an array of shape {values.shape} for {len(rows)} and {len(columns)} rows."
                 )
             return values
-        values = pairwise_kernels(
-            rows.X,
-            columns.X,
-            metric=self.kernel,
-            filter_params=True,
-            gamma=self.gamma,
-            degree=self.degree,
-            coef0=self.coef0,
-        )
+        options = {"gamma": self.gamma, "degree": self.degree, "coef0": self.coef0}
+        values = pairwise_kernels(rows.X, columns.X, metric=self.kernel, filter_params=True, **options)
         return np.asarray(values, dtype=self.dtype)
 
     def diagonal(self, rows: Prepared) -> Array:
@@ -416,8 +406,7 @@ def _product(A: Any, B: Any) -> Array:
     if sparse.issparse(B) and B.shape[1] <= _MAX_DENSE_COLUMNS:
         B = B.toarray()
     product = A @ B.T
-    dense: Array = product.toarray() if sparse.issparse(product) else np.asarray(product)
-    return dense
+    return np.asarray(product.toarray() if sparse.issparse(product) else product)
 
 
 def entry_variance(block: Block) -> float:
@@ -460,13 +449,8 @@ def training_kernel(machine: Any, block: Block) -> Any:
     """The kernel for the training rows, in the precision that the tolerance needs."""
     if machine.kernel == "precomputed":
         return GivenKernel(matrix=checked_matrix(block.X))
-    function = KernelFunction(
-        kernel=machine.kernel,
-        gamma=gamma_for(machine.kernel, machine.gamma, block),
-        degree=machine.degree,
-        coef0=machine.coef0,
-        centre=column_means(block) if isinstance(block.X, np.ndarray) else None,
-    )
+    centre = column_means(block) if isinstance(block.X, np.ndarray) else None
+    function = KernelFunction.of(machine, gamma_for(machine.kernel, machine.gamma, block), centre)
     if len(block) <= MAX_DOUBLE_ROWS or machine.tol < _SINGLE_TOL:
         return function
     if not callable(machine.kernel):
@@ -476,25 +460,20 @@ def training_kernel(machine: Any, block: Block) -> Any:
     return replace(function, dtype=np.float32)
 
 
-def training_matrix(machine: Any, block: Block) -> Array:
+def training_matrix(machine: Any, block: Block, fitted: KernelFunction | None = None) -> Array:
     """The kernel matrix (n, n) of the training rows, symmetric and finite, in double precision."""
     if machine.kernel == "precomputed":
-        given: Array = checked_matrix(block.X).astype(np.float64)
-        return given
-    function = replace(training_kernel(machine, block), dtype=np.float64)
+        return np.asarray(checked_matrix(block.X).astype(np.float64))
+    function = replace(fitted or training_kernel(machine, block), dtype=np.float64)
     rows = function.prepare(block.X)
     kernel = function.rectangle(rows, rows)
     if not np.isfinite(kernel).all():
         raise ValueError("The kernel is not a finite number for all rows. Rescale the columns.")
-    symmetric: Array = 0.5 * (kernel + kernel.T)
-    return symmetric
+    return np.asarray(0.5 * (kernel + kernel.T))
 
 
 def landmark_features(columns: Array, landmarks: Array, jitters: Sequence[float]) -> Array:
-    """Features (n, r) whose products are the kernel projected on some rows (Nystroem).
-
-    ``columns`` (n, r) are the kernel's, jitters are shares of the mean diagonal that are added to it, if need be.
-    """
+    """Features (n, r) whose products are the kernel projected on some rows (Nystroem), from its ``columns`` (n, r)."""
     square = columns[landmarks]
     scale = float(np.trace(square)) / len(square)
     low = jittered_cholesky(square, (share * scale for share in jitters))

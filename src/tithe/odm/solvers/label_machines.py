@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -31,11 +31,9 @@ def costs_without_row(y: Array, rest: Array, own: Array, cost: Array, mu: float,
 
     def value(u: Array) -> Array:
         short, over = np.maximum(1.0 - theta - u, 0.0), np.maximum(u - 1.0 - theta, 0.0)
-        result: Array = 0.5 * (short * short / (own + lower) + over * over / (own + upper))
-        return result
+        return np.asarray(0.5 * (short * short / (own + lower) + over * over / (own + upper)))
 
-    difference: Array = y * (value(-rest) - value(rest))
-    return difference
+    return np.asarray(y * (value(-rest) - value(rest)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,33 +49,28 @@ class LabelMachine:
         return self.sign * self.score
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True, eq=False)
 class MarginProblem(MarginLoss):
     """Machines with the kernel ``matrix`` (n, n), solved to a relative duality gap of ``tol``."""
 
     matrix: Array
-    cost: Array
-    mu: float
-    theta: float
     tol: float = 1e-8
 
     @cached_property
     def _gram(self) -> Gram:
-        return self._as_gram(self.matrix)
-
-    def _as_gram(self, matrix: Array) -> Gram:
-        return Gram(GivenKernel(matrix=matrix), np.arange(len(matrix)), cache_bytes=np.inf)
+        return Gram(GivenKernel(matrix=self.matrix), np.arange(len(self.matrix)), cache_bytes=np.inf)
 
     def solve(self, y: Array, start: LabelMachine | None = None) -> LabelMachine:
-        return self._solved(self._gram, y, None if start is None else start.gamma)
+        return self.solve_from(y, None if start is None else start.gamma)
+
+    def solve_from(self, y: Array, start: Array | None) -> LabelMachine:
+        """The machine with labels y, from multipliers on."""
+        dual = self._solved_dual(self._gram, y, start)
+        return LabelMachine(sign=y, score=dual.score, gamma=dual.gamma, value=dual.gap()[1])
 
     def solve_mixture(self, M: Array, start: Array | None = None) -> LabelMachine:
         """The machine with all labels 1 and the kernel K o M; ``start`` are multipliers to begin with."""
-        return self._solved(self._as_gram(self.matrix * M), np.ones(len(M)), start)
-
-    def _solved(self, gram: Gram, sign: Array, start: Array | None) -> LabelMachine:
-        dual = self._solved_dual(gram, sign, start)
-        return LabelMachine(sign=sign, score=dual.score, gamma=dual.gamma, value=dual.gap()[1])
+        return replace(self, matrix=self.matrix * M).solve_from(np.ones(len(M)), start)
 
     def _solved_dual(self, gram: Gram, sign: Array, start: Array | None) -> Dual:
         dual = Dual(gram=gram, sign=sign, cost=self.cost, mu=self.mu, theta=self.theta)
@@ -98,8 +91,7 @@ class MarginProblem(MarginLoss):
     def costs_without(self, machine: LabelMachine) -> Array:
         """What each row costs with label -1 minus what it costs with label 1, by the machine of all other rows.
 
-        With R the inverse of Q + D among the rows outside the band, the margin of one of them without itself is
-        r - gamma / R_ii, and 1 / R_ii = s + D, s the part of the kernel that the others do not explain.
+        With R the inverse of Q + D among the rows outside the band, the margin without itself is r - gamma / R_ii.
         """
         y, margin, gamma = machine.sign, machine.margins(), machine.gamma
         Q = self.matrix * np.outer(y, y)
@@ -123,15 +115,6 @@ class MarginProblem(MarginLoss):
             own[others] -= np.einsum("ij,ij->j", columns, cho_solve(factor, columns, check_finite=False))
         return costs_without_row(y, rest, np.maximum(own, 0.0), self.cost, self.mu, self.theta)
 
-    def dual_parts(self, gamma: Array) -> tuple[float, float]:
-        """The linear part of -A(gamma) and the sum of D gamma^2: -A = linear - squares / 2."""
-        plus, minus = np.maximum(gamma, 0.0), np.maximum(-gamma, 0.0)
-        linear = (1.0 - self.theta) * float(plus.sum()) - (1.0 + self.theta) * float(minus.sum())
-        squares = float((plus * plus / self.cost).sum())
-        if minus.any():
-            squares += float((minus * minus / (self.mu * self.cost)).sum())
-        return linear, squares
-
 
 @dataclass(frozen=True, kw_only=True)
 class FeatureMachine(LabelMachine):
@@ -140,14 +123,11 @@ class FeatureMachine(LabelMachine):
     weights: Array
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True, eq=False)
 class FeatureProblem(MarginLoss):
     """As `MarginProblem`, with features (n, r) whose products are the kernel. A machine takes a time of order n r^2."""
 
     features: Array
-    cost: Array
-    mu: float
-    theta: float
     tol: float = 1e-6
 
     def solve(self, y: Array, start: LabelMachine | None = None) -> FeatureMachine:
@@ -176,14 +156,11 @@ class FeatureProblem(MarginLoss):
 LabelProblem = MarginProblem | FeatureProblem  # machines of two classes that differ in their labels only
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True, eq=False)
 class ManyProblem(MarginLoss):
     """Machines of k classes with a kernel."""
 
     matrix: Array
-    cost: Array
-    mu: float
-    theta: float
     n_classes: int
     tol: float
 
@@ -194,8 +171,7 @@ class ManyProblem(MarginLoss):
 
     def scores_by(self, rows: Array, labels: Array) -> Array:
         """Scores (n, k) of all rows by the machine of some."""
-        scores: Array = self.matrix[:, rows] @ self._solved(rows, labels).value
-        return scores
+        return np.asarray(self.matrix[:, rows] @ self._solved(rows, labels).value)
 
     def scores_without(self, labels: Array, parts: Array) -> Array:
         """Scores (n, k) of the rows of each part, by the machine of all other rows."""

@@ -82,24 +82,20 @@ class Mixture:
 
     def matrix(self) -> Array:
         """M: (n, n)."""
-        M: Array = (self.labels.T * self.share) @ self.labels
-        return M
+        return np.asarray((self.labels.T * self.share) @ self.labels)
 
 
 def squares_of(problem: MarginProblem, labels: Array, gamma: Array) -> Array:
     """q_t = y_t^T H y_t with H = diag(gamma) K diag(gamma): (T,)."""
     scaled = labels * gamma
-    squares: Array = np.einsum("ti,ti->t", scaled, scaled @ problem.matrix)
-    return squares
+    return np.asarray(np.einsum("ti,ti->t", scaled, scaled @ problem.matrix))
 
 
 def mix(problem: MarginProblem, labels: Array, share: Array, start: Array | None, *, tol: float) -> Mixture:
     """The best shares of some labelings: steps over gamma and over the simplex in turn.
 
-    With q_t = y_t^T H y_t, the value is convex in the shares with gradient -q / 2. So it is within (max q - mu . q) / 2
-    of the smallest, which ends the search at a share ``tol`` of the value. Newton's step for the rows now outside the
-    band is a least squares problem. Where it fails, mu_t is multiplied by sqrt(q_t) instead, which minimises the sum of
-    |w_t|^2 / mu_t and never raises the value.
+    With q_t = y_t^T H y_t the value is convex in the shares, gradient -q / 2, and within (max q - mu . q) / 2 of the
+    smallest. Where Newton's step fails, mu_t is multiplied by sqrt(q_t), which never raises the value.
     """
     current = _solved(problem, labels, share, start)
     for _ in range(_MAX_SIMPLEX_STEPS):
@@ -177,10 +173,7 @@ def relax(
     search: LabelSearch,
     rng: np.random.Generator,
 ) -> Mixture:
-    """The relaxation over all labelings allowed, by cutting planes, from the labelings ``labels`` on.
-
-    Labelings are added as long as one has a larger y^T H y than those of the mixture; each of them lowers the value.
-    """
+    """The relaxation over all labelings allowed, by cutting planes, from the labelings ``labels`` on."""
     labels = distinct(labels)
     mixture = mix(problem, labels, np.full(len(labels), 1.0 / len(labels)), None, tol=0.1 * search.tol)
     for _ in range(search.max_cuts):
@@ -212,11 +205,9 @@ def distinct(labels: Array) -> Array:
 def cuts(
     problem: MarginProblem, labelings: Labelings, mixture: Mixture, search: LabelSearch, rng: np.random.Generator
 ) -> Array:
-    """Labelings with a larger y^T H y than those of the mixture: (k, n), none if the search meets none.
+    """Labelings with a larger y^T H y than those of the mixture: (k, n), none if the local search meets none.
 
-    From a labeling y, that with the largest y'^T H y has a larger square, as H is positive semi-definite. So it goes up
-    from the best labeling so far, from random ones, and from roundings of unit vectors that maximise the same function
-    in place of signs. This is a local search, and may miss a labeling.
+    It goes up from the best labeling so far, from random ones, and from roundings of unit vectors in place of signs.
     """
     H = problem.matrix * np.outer(mixture.gamma, mixture.gamma)
     q = np.einsum("ti,ti->t", mixture.labels @ H, mixture.labels)
@@ -235,8 +226,7 @@ def _rounded_directions(H: Array, n_random: int, rng: np.random.Generator) -> Ar
     vectors /= np.linalg.norm(vectors, axis=1)[:, None]
     turn_vectors(H, vectors, _VECTOR_SWEEPS, 0.0)
     main = np.linalg.svd(vectors, full_matrices=False)[2][:3]
-    directions: Array = np.vstack([main, rng.normal(size=(n_random, _RANK))]) @ vectors.T
-    return directions
+    return np.asarray(np.vstack([main, rng.normal(size=(n_random, _RANK))]) @ vectors.T)
 
 
 def _climb(H: Array, labelings: Labelings, y: Array) -> Array:
@@ -263,10 +253,9 @@ def lower_bound(
 ) -> float:
     """A number that is at most g(y) for every labeling y allowed.
 
-    For any multipliers gamma, g(y) >= -A(gamma) - y^T H y / 2 with H = diag(gamma) K diag(gamma). So what is needed is
-    an upper bound on y^T H y: the maximum itself where labelings can be listed, else that of the semi-definite
-    relaxation, in which unit vectors take the place of the signs. In the second case ``gamma`` and ``M``, the mixture
-    that they belong to, are moved towards the solution of that relaxation as long as the bound rises.
+    For any gamma, g(y) >= -A(gamma) - y^T H y / 2, H = diag(gamma) K diag(gamma): the maximum of y^T H y where
+    labelings can be listed, else that of the semi-definite relaxation, towards whose solution ``gamma`` and ``M`` are
+    moved.
     """
     if len(labelings.free) <= MAX_LISTED_GROUPS:
         every = np.array(list(labelings.every()))
@@ -279,13 +268,17 @@ def lower_bound(
         previous, best = best, max(best, value)
         if not value > previous + _MIN_GAIN * abs(value):
             break
-        gamma, M = _towards(problem, gamma, M, _row_products(labelings, vectors))
+        every = np.outer(labelings.groups.fixed, vectors[-1])  # the last vector is that of the given labels
+        every[labelings.free] = vectors[: len(labelings.free)]
+        of_rows = every[labelings.groups.group] * labelings.groups.sign[:, None]
+        gamma, M = _towards(problem, gamma, M, of_rows @ of_rows.T)
     return best
 
 
 def _value(problem: MarginProblem, gamma: Array, square: float) -> float:
-    """The bound for the best multiple of gamma."""
-    linear, squares = problem.dual_parts(gamma)
+    """The bound for the best multiple of gamma: -A(gamma) is linear, less half of the sum of D gamma^2."""
+    linear = problem.low * float(np.maximum(gamma, 0.0).sum()) + problem.high * float(np.minimum(gamma, 0.0).sum())
+    squares = float((gamma**2 / np.where(gamma < 0.0, problem.mu * problem.cost, problem.cost)).sum())
     return 0.0 if linear <= 0.0 else linear * linear / (2.0 * (squares + square))
 
 
@@ -301,27 +294,13 @@ def _towards(problem: MarginProblem, gamma: Array, M: Array, target: Array) -> t
     return gamma, mixed
 
 
-def _row_products(labelings: Labelings, vectors: Array) -> Array:
-    """Products of the vectors of all rows; the last vector is that of the given labels."""
-    groups = labelings.groups
-    every = np.outer(groups.fixed, vectors[-1])
-    every[labelings.free] = vectors[: len(labelings.free)]
-    rows = every[groups.group] * groups.sign[:, None]
-    result: Array = rows @ rows.T
-    return result
-
-
 def _largest_square(
     labelings: Labelings, H: Array, vectors: Array | None, rng: np.random.Generator
 ) -> tuple[float, Array]:
     """An upper bound on y^T H y, and the unit vectors that gave it.
 
-    For signs t of p groups (the last one is that of the given labels, which is 1) and a balance |a . t| <= h,
-
-        t^T G t <= sum of d + penalty h^2    where diag(d) + penalty a a^T - G is positive semi-definite.
-
-    d comes from unit vectors that maximise the function in place of signs; what is missing for a positive semi-definite
-    matrix is added, so that the bound holds for any d.
+    For signs t of p groups (the last one is that of the given labels, which is 1) and a balance |a . t| <= h, t^T G t
+    <= sum of d + penalty h^2 where diag(d) + penalty a a^T - G is positive semi-definite.
     """
     G, c, constant = labelings.contract(H)
     G = np.block([[G, c[:, None]], [c[None], np.array([[constant]])]])
@@ -391,11 +370,10 @@ def search_labels(
     search: LabelSearch,
     rng: np.random.Generator,
 ) -> FoundLabels:
-    """The labels with the smallest value that the relaxation and the local search find.
+    """The labels with the smallest value that the relaxation and the local search find, from labelings (k, n) on.
 
-    ``starts`` (k, n) are labelings to begin with. They are refined; the relaxation over cutting planes goes on from the
-    results, and is read out: the leading eigenvector of its matrix, and the labelings that it is a mixture of, are
-    rounded and refined again.
+    The leading eigenvector of the relaxation, and the labelings that it is a mixture of, are rounded and refined
+    again.
     """
     random = [labelings.best(rng.normal(size=len(problem.cost))) for _ in range(_N_RANDOM)]
     refined = [refine(problem, labelings, y) for y in distinct(np.vstack([*starts, *random]))]
@@ -430,11 +408,9 @@ def spectral_starts(labelings: Labelings, K: Array, weight: Array) -> Array:
 
 
 def smooth_matrices(K: Array, weight: Array) -> list[Array]:
-    """Matrices whose leading eigenvectors are smooth functions of the rows and not constant: each (n, n).
+    """Matrices (n, n) whose leading eigenvectors are smooth functions of the rows and not constant.
 
-    They come from the kernel matrix K, which is not centred, and the shares ``weight`` of the rows: K centred and,
-    where no entry is negative, normalised by its row sums as in spectral clustering. Powers of the entries are kernels
-    too, of narrower neighbourhoods.
+    K centred and, where no entry is negative, its powers normalised by row sums as in spectral clustering.
     """
     degree = K @ weight
     matrices = [K - degree - degree[:, None] + float(weight @ degree)]
@@ -448,10 +424,7 @@ def smooth_matrices(K: Array, weight: Array) -> list[Array]:
 
 
 def spreading_factors(K: Array, weight: Array) -> list[tuple[Array, bool]]:
-    """Cholesky factors of I - a S, one for each width of the neighbourhood. Nothing if an entry of K is negative.
-
-    S is the kernel matrix with the weights of the rows, normalised by its row sums; no eigenvalue is above 1.
-    """
+    """Cholesky factors of I - a S, one for each width of the neighbourhood, S the normalised kernel matrix."""
     factors = []
     for power in _POWERS if K.min() >= 0.0 else ():
         narrow = K**power * np.sqrt(np.outer(weight, weight))
@@ -465,9 +438,7 @@ def spreading_factors(K: Array, weight: Array) -> list[tuple[Array, bool]]:
 def refine(problem: LabelProblem, labelings: Labelings, y: Array) -> LabelMachine:
     """The machine of labels whose value no step of the local search makes smaller.
 
-    A row's label is judged by the machine that is fitted without this row: its own label would speak for itself. From
-    c_i, the value with label -1 minus that with label 1, the best labeling allowed is proposed, then ones that change
-    only the rows which gain most. A proposal is taken only if its value is smaller.
+    A row's label is judged by the machine that is fitted without this row: its own label would speak for itself.
     """
     machine = problem.solve(y)
     for _ in range(_MAX_STEPS):

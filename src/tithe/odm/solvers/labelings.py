@@ -49,11 +49,7 @@ def checked_links(pairs: Any, n_rows: int, name: str) -> Array:
 
 @dataclass(frozen=True, kw_only=True)
 class Groups:
-    """Rows that are tied to each other: y_i = sign_i t_g with one unknown t_g in {-1, 1} for each group g.
-
-    ``group`` (n,) and ``sign`` (n,) are those of each row; groups are numbered in the order of their first rows.
-    ``fixed`` (g,) is the value of t of groups with labelled rows, else 0.
-    """
+    """Rows that are tied to each other: y_i = sign_i t_g, t_g in {-1, 1} unknown or ``fixed`` for each group g."""
 
     group: Array
     sign: Array
@@ -61,10 +57,7 @@ class Groups:
 
 
 def linked_groups(must_link: Array, cannot_link: Array, labels: Array) -> Groups:
-    """The groups of rows tied by links. ``labels`` (n,) hold 1, -1, or 0 where the label is not known.
-
-    Links that contradict each other or the labels are refused, with the rows along the contradiction.
-    """
+    """The groups of rows tied by links; ``labels`` (n,) hold 1, -1, or 0 if unknown. Contradictions are refused."""
     n, graph = len(labels), _signed_links(must_link, cannot_link, len(labels))
     component = connected_components(graph, directed=False)[1]
     torn = np.flatnonzero(component[:n] == component[n:])
@@ -136,19 +129,16 @@ class Labelings:
     """The set of all y in {-1, 1}^n that obey links, given labels, and the bounds of a balance if there is one."""
 
     def __init__(self, groups: Groups, balance: Balance | None) -> None:
-        self.groups, self.balance = groups, balance
+        self.groups = groups
+        self.balance = balance = balance or Balance(count=np.zeros(len(groups.group)), least=0.0, most=0.0)
         self.n_groups = len(groups.fixed)
         self.free = np.flatnonzero(groups.fixed == 0.0)
-        if balance is None:
-            self._size = np.zeros(len(self.free))
-            self._least = self._most = 0.0
-        else:
-            size = self._sums(balance.count)
-            offset = float(size @ groups.fixed)
-            self._size = size[self.free]
-            # sums of fractional weights are not exact
-            slack = 0.0 if _whole(balance.count) else 1e-9 * float(np.abs(balance.count).sum())
-            self._least, self._most = balance.least - offset - slack, balance.most - offset + slack
+        size = self._sums(balance.count)
+        offset = float(size @ groups.fixed)
+        self._size = size[self.free]
+        # sums of fractional weights are not exact
+        slack = 0.0 if _whole(balance.count) else 1e-9 * float(np.abs(balance.count).sum())
+        self._least, self._most = balance.least - offset - slack, balance.most - offset + slack
         self._whole = _whole(self._size)
         self.best(np.zeros(len(groups.group)))  # raises where no labeling is balanced
 
@@ -160,8 +150,7 @@ class Labelings:
         """The labels (n,) for unknowns t of the free groups."""
         every = self.groups.fixed.copy()
         every[self.free] = t
-        labels: Array = self.groups.sign * every[self.groups.group]
-        return labels
+        return np.asarray(self.groups.sign * every[self.groups.group])
 
     def _balanced(self, t: Array) -> bool:
         return self._least <= float(self._size @ t) <= self._most
@@ -171,11 +160,7 @@ class Labelings:
         return (self.best(losses[:, 0] - losses[:, 1]) > 0.0).astype(np.int64)
 
     def best(self, c: Array) -> Array:
-        """A labeling y with the largest c . y.
-
-        Exact where the counts of the balance are whole numbers. With fractional weights groups change their label in
-        the order of what that costs for their size, so that the value is within that of one group of the largest.
-        """
+        """A labeling with the largest c . y: exact where counts of the balance are whole, else within one group."""
         gain = self._sums(c)[self.free]
         t = np.where(gain >= 0.0, 1.0, -1.0)
         return self.rows(t if self._balanced(t) else self._balanced_best(gain, t))
@@ -232,7 +217,6 @@ class Labelings:
         return t
 
     def _infeasible(self, reached: Array) -> ValueError:
-        assert self.balance is not None
         total = float(self.balance.count.sum())
         offset = self.balance.most - self._most
         nearest = float(np.abs(np.asarray(reached) + offset).min())
@@ -252,8 +236,6 @@ class Labelings:
 
     def centred_sizes(self) -> tuple[Array, float]:
         """The balance as |a . (t, 1)| <= h for the unknowns t of the free groups: (a, h)."""
-        if self.balance is None:
-            return np.zeros(len(self.free) + 1), 0.0
         return np.append(self._size, -0.5 * (self._least + self._most)), 0.5 * (self._most - self._least)
 
     def exchange(self, H: Array, y: Array) -> Array:
@@ -332,8 +314,7 @@ class Assignments:
         chosen = np.where(self.fixed >= 0, self.fixed, total.argmin(axis=1))
         if not self._holds(chosen):
             chosen = self._program(total)
-        labels: Array = chosen[self.group]
-        return labels
+        return np.asarray(chosen[self.group])
 
     def _program(self, total: Array) -> Array:
         """The integer program: x[g, l] = 1 if group g has label l."""

@@ -29,19 +29,7 @@ class Evaluation:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Solution:
-    """The result of a solver.
-
-    Parameters
-    ----------
-    duals : (n,)
-        Dual variables: those of the solver where it has some, else those that belong to the margins.
-    gap : float
-        Proved upper bound on the excess of P over its smallest value.
-    n_iter : int
-        Rounds: steps of Newton, or epochs.
-    curve : list of float
-        P after each round, as far as it was computed.
-    """
+    """The result of a solver: P <= P* + ``gap`` at ``point``, dual variables (n,), P after rounds."""
 
     point: Evaluation
     duals: Array
@@ -57,12 +45,9 @@ class Solution:
         return cls(point=point, duals=duals, gap=point.gap, converged=converged, **others)
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(kw_only=True, eq=False)
 class LinearProblem(MarginLoss):
     """P(v) = |v|^2 / 2 + sum_i C_i l(u_i) / 2, u_i = y_i (x_i . w + k b), v = (w, b).
-
-    l is that of `MarginLoss`: margins below the band [1 - theta, 1 + theta] are penalised, and so are those above it,
-    mu times as much.
 
     Notes
     -----
@@ -79,9 +64,6 @@ class LinearProblem(MarginLoss):
 
     X: Any  # (n, d) float32 or float64, C-ordered, or CSR
     signs: Array  # (n,) float64: y, -1 or 1
-    cost: Array  # (n,) float64: C, all positive, lam s_i / (sum s (1 - theta)^2) for weights s
-    mu: float
-    theta: float
     constant: float = 1.0  # k: the value of the constant feature, 0 for none
     free: bool = False  # the last of v carries no penalty; the constant feature is then 1
 
@@ -103,8 +85,7 @@ class LinearProblem(MarginLoss):
     @cached_property
     def squares(self) -> Array:
         """|z_i|^2: (n,)."""
-        squares: Array = row_squares(self.X) + self.constant**2
-        return squares
+        return np.asarray(row_squares(self.X) + self.constant**2)
 
     def check(self) -> None:
         """Refuse rows whose squares, in units of the penalty, are beyond double precision."""
@@ -120,13 +101,11 @@ class LinearProblem(MarginLoss):
 
     def combine(self, duals: Array) -> Array:
         """sum_i g_i z_i: (d + 1,)."""
-        result: Array = self._pass_over(None, duals)[1].sum(axis=0)
-        return result
+        return np.asarray(self._pass_over(None, duals)[1].sum(axis=0))
 
     def curve(self, curvatures: Array, step: Array) -> Array:
         """H step, H = diag(ridge) + sum_i curvatures_i z_i z_i^T."""
-        result: Array = self.ridge * step + self._pass_over(step, curvatures)[1].sum(axis=0)
-        return result
+        return np.asarray(self.ridge * step + self._pass_over(step, curvatures)[1].sum(axis=0))
 
     def hessian(self, curvatures: Array) -> Array:
         """sum_i curvatures_i z_i z_i^T: (d + 1, d + 1); only the lower half is valid."""
@@ -165,63 +144,46 @@ class LinearProblem(MarginLoss):
         """
         n, d = self.X.shape
         step = n if sparse.issparse(self.X) else block_rows(d)
-        rows = -(-n // (32 * step)) * step  # of a part: sums do not depend on the number of threads
-        n_parts = -(-n // rows)
+        part_rows = -(-n // (32 * step)) * step  # sums do not depend on the number of threads
+        n_parts = -(-n // part_rows)
         margins = np.empty(0 if params is None else n)
         sums, losses = np.zeros((n_parts, 2, d + 1)), np.zeros((n_parts, 2))
 
+        def block(at: slice, part: int) -> None:
+            rows = self.X if at.stop - at.start == n else self.X[at]
+            rows = rows if sparse.issparse(rows) else rows.astype(np.float64, copy=False)
+            signs, factors = self.signs[at], np.ones(1) if factor is None else factor[at]
+            if params is not None:
+                scores = rows @ params[:-1]
+                scores += self.constant * params[-1]
+                scores *= signs
+                margins[at] = scores
+                if factor is None and not at_duals:
+                    return
+                factors = self.multipliers(scores, at) if at_duals else scores * factors
+            factors = factors * signs
+            groups: list[Any] = [factors <= 0.0, factors > 0.0] if at_duals and self.free else [slice(None)]
+            for number, members in enumerate(groups):
+                chosen = np.zeros_like(factors)
+                chosen[members] = factors[members]
+                sums[part, number, :-1] += rows.T @ chosen
+                sums[part, number, -1] += self.constant * chosen.sum()
+                if at_duals:
+                    losses[part, number] += 0.5 * float(chosen @ (signs * (self.bounds(scores) - scores)))
+
         def run(first: int, last: int) -> None:
             with np.errstate(over="ignore", invalid="ignore"):  # a trial point may lie too far out
-                for start in range(first * rows, min(n, last * rows), step):
-                    part = start // rows
-                    at = slice(start, min(n, start + step))
-                    self._block(at, params, factor, at_duals, margins, sums[part], losses[part])
+                for start in range(first * part_rows, min(n, last * part_rows), step):
+                    block(slice(start, min(n, start + step)), start // part_rows)
 
         with single_blas_thread():
             over_parts(run, n_parts, serial=n * d < 50_000)
         return margins, add_parts(sums), add_parts(losses)
 
-    def _block(
-        self,
-        at: slice,
-        params: Array | None,
-        factor: Array | None,
-        at_duals: bool,
-        margins: Array,
-        sums: Array,
-        losses: Array,
-    ) -> None:
-        rows = self.X if at.stop - at.start == len(self) else self.X[at]
-        rows = rows if sparse.issparse(rows) else rows.astype(np.float64, copy=False)
-        signs = self.signs[at]
-        factors = np.ones(1) if factor is None else factor[at]
-        if params is not None:
-            scores = rows @ params[:-1]
-            scores += self.constant * params[-1]
-            scores *= signs
-            margins[at] = scores
-            if factor is None and not at_duals:
-                return
-            factors = self.multipliers(scores, at) if at_duals else scores * factors
-        factors = factors * signs
-        groups: list[Any] = [slice(None)]
-        if at_duals and self.free:
-            groups = [factors <= 0.0, factors > 0.0]
-        for number, members in enumerate(groups):
-            chosen = np.zeros_like(factors)
-            chosen[members] = factors[members]
-            sums[number, :-1] += rows.T @ chosen
-            sums[number, -1] += self.constant * chosen.sum()
-            if at_duals:
-                losses[number] += 0.5 * float(chosen @ (signs * (self.bounds(scores) - scores)))
-
     # -- steps on single rows ------------------------------------------------------------------
 
     def coordinate_epoch(self, order: Array, gamma: Array, v: Array) -> float:
-        """One exact step in the dual variable of each row of ``order``; ``gamma`` (n,) and ``v`` (d + 1,) are changed.
-
-        v = sum_i gamma_i z_i. Returns the duality gap, each row taken at the time of its own step.
-        """
+        """One exact step in the dual variable of each row of ``order``, in place; returns the gap, row by row."""
         args = (self.signs, self.cost, self.squares, order, self.mu, self.theta, self.constant, gamma, v)
         return float(epoch(row_arrays(self.X), *args))
 
@@ -230,8 +192,7 @@ class LinearProblem(MarginLoss):
     ) -> Array:
         """The parameters after steps of length ``eta`` on the rows ``draws``; row i is drawn with chance ``share_i``.
 
-        The gradient is taken as v + mean + (C_i / share_i)(slope_i(v) - table_i) z_i, with ``mean`` (d + 1,) =
-        sum_i C_i table_i z_i. SVRG keeps ``table`` and ``mean``, SAGA updates them (``follow``).
+        The gradient is taken as v + mean + (C_i / share_i)(slope_i(v) - table_i) z_i, mean = sum_i C_i table_i z_i.
         """
         v = start.copy()
         band = self.mu, self.theta, self.constant

@@ -40,13 +40,10 @@ def factorable(problem: LinearProblem) -> bool:
 def newton(
     problem: LinearProblem, *, tol: float, max_iter: int, rng: np.random.Generator, start: Array | None = None
 ) -> Solution:
-    """Newton's method on the primal problem.
+    """Newton's method on the primal problem, which is quadratic in pieces, so that it ends after finitely many steps.
 
-    P is quadratic wherever no margin crosses an end of the band, so the method ends after finitely many steps, at
-    the minimiser. Up to 300 coordinates the curvature is summed (later only over rows that changed sides) and
-    factored; beyond, steps come from conjugate gradients. With many rows, the start is the solution of a sample.
-    It has also converged if no step improves and the last one stayed within a quadratic piece and promised less than
-    the tolerance: the remaining gap is rounding, which columns of a huge scale magnify.
+    It has also converged if no step improves and the last one stayed within a piece and promised less than the
+    tolerance: the remaining gap is rounding, which columns of a huge scale magnify.
     """
     if start is None and len(problem) >= _MIN_ROWS_FOR_START:
         start = _rough(problem, rng)
@@ -62,7 +59,7 @@ def newton(
         if candidate.value <= point.value + _ARMIJO * slope:
             at_minimum &= np.array_equal(problem.curvatures(candidate.margins), problem.curvatures(point.margins))
         else:
-            candidate = _searched(problem, point, candidate, slope)
+            candidate = _searched(problem, point, candidate)
         if not better(candidate, point):
             break
         point = candidate
@@ -92,36 +89,23 @@ def better(candidate: Evaluation, point: Evaluation) -> bool:
     return candidate.value <= point.value * (1.0 + _ROUNDING) and candidate.gap < point.gap
 
 
-def _searched(problem: LinearProblem, point: Evaluation, candidate: Evaluation, slope: float) -> Evaluation:
+def _searched(problem: LinearProblem, point: Evaluation, candidate: Evaluation) -> Evaluation:
     """Line search between two points: P is convex and piecewise quadratic along the line."""
     change, step = candidate.margins - point.margins, candidate.params - point.params
-    penalty_curvature = float(step @ (problem.ridge * step))
-    low, high, length = 0.0, 1.0, 1.0
-    for _ in range(60):
-        margins = point.margins + length * change
-        penalty_slope = float((point.params + length * step) @ (problem.ridge * step))
-        rise = penalty_slope - float(problem.multipliers(margins) @ change)
-        if rise > 0.0:
-            high = length
-        else:
-            low = length
-        if abs(rise) <= 1e-3 * abs(slope) or high - low <= 1e-12 * high:
-            break
-        curved = penalty_curvature + float(problem.curvatures(margins) @ (change * change))
-        trial = length - rise / curved if curved > 0.0 else 0.5 * (low + high)
-        length = trial if low < trial < high else 0.5 * (low + high)
-    return problem.evaluate(point.params + length * step)
+
+    def slope(t: float) -> float:
+        pull = problem.multipliers(point.margins + t * change) @ change
+        return float((point.params + t * step) @ (problem.ridge * step) - pull)
+
+    return problem.evaluate(point.params + step_length(slope, xtol=1e-12, rtol=1e-3) * step)
 
 
 def gain_of_step(problem: LinearProblem, params: Array, step: Array) -> tuple[float, float, float, float]:
     """What a Newton step promises, what it leads to, what there is to gain at least, and at most.
 
-    All of P plus the linear function with which its gradient at ``params`` is H step; ``step`` leads away from the
-    minimum. If P is that of a sample, and H step the gradient of the whole, this is the whole as the sample sees it;
-    if P is the whole, the linear function is zero. P is quadratic in pieces, so Newton's method ends after a few
-    steps. A full step leaves no more than the share of the curvature along it that rows take away or add by changing
-    sides. Differences of losses follow the trapezoidal rule, but for these rows: so a small gain is not lost in
-    rounding. What a step leads to is -inf if it is too long, and the last number inf if no end was found.
+    All of P plus the linear function with which its gradient at ``params`` is H step: the whole as a sample sees it.
+    Differences of losses follow the trapezoidal rule, so a small gain is not lost in rounding. What a step leads to is
+    -inf if it is too long, and the last number inf if no end was found.
     """
     start, ridge = problem.margins(params), problem.ridge
     curvatures = problem.curvatures(start)
@@ -185,8 +169,7 @@ class Factor:
         self._factor = jittered_cholesky(scaled, chain((0.0,), growing(1e-14)))
 
     def solve(self, gradient: Array) -> Array:
-        solution: Array = self._scale * cho_solve((self._factor, True), self._scale * gradient, check_finite=False)
-        return solution
+        return np.asarray(self._scale * cho_solve((self._factor, True), self._scale * gradient, check_finite=False))
 
 
 class _Conjugate:
@@ -213,8 +196,7 @@ class _Conjugate:
             inverse = np.divide(1.0, diagonal, out=np.zeros_like(diagonal), where=diagonal > 0.0)
 
             def divide(gradient: Array) -> Array:
-                result: Array = inverse * gradient
-                return result
+                return np.asarray(inverse * gradient)
 
         small = max(0.3 * np.sqrt(2.0 * self._tol * point.value), 1e-2 * float(np.linalg.norm(point.gradient)))
         step, _ = conjugate_gradients(
@@ -247,7 +229,8 @@ def solve(
     problem.check()
     options: dict[str, Any] = {"tol": tol, "max_iter": max_iter, "rng": rng, "start": start}
     if isinstance(solver, CoresetSVRG):
-        return solver.solve(problem, **options)
+        options["finish"] = max_iter if isinstance(solver.finish, str) else solver.finish
+        return coreset_svrg(problem, radius=solver.radius, everywhere=solver.step_rows == "all", **options)
     name = chosen(problem) if solver == "auto" else solver
     with single_blas_thread():  # products are too small for threads of BLAS
         return SOLVERS[name](problem, **options)
@@ -262,11 +245,7 @@ def check_solver(solver: Any, *, free: bool) -> None:
 
 
 def chosen(problem: LinearProblem) -> str:
-    """The solver that ``"auto"`` stands for.
-
-    Measured: where the curvature can be factored, a step of Newton costs no more than a few epochs and two or three
-    are enough for any lam. If it cannot, coordinate descent is faster up to a mean C_i |z_i|^2 of 100.
-    """
+    """What ``auto`` stands for: Newton's method where cheap, else dual descent up to a stiffness of 100."""
     if problem.free or factorable(problem):
         return "newton"
     return "dcd" if float(problem.cost @ problem.squares) <= _MAX_STIFFNESS * len(problem) else "newton"
@@ -280,9 +259,7 @@ def coordinate_descent(
 ) -> Solution:
     """Dual coordinate descent with gap-safe shrinking; Newton's method takes over if it is slow.
 
-    Each epoch takes the rows in a new random order. Every few epochs v is recomputed from the dual variables, and so
-    is the exact gap G, a sum of terms that are not negative. A row whose margin is farther inside the band than
-    sqrt(2 G) |z_i| has a dual variable of zero at the solution, and is dropped.
+    A row whose margin is farther inside the band than sqrt(2 G) |z_i|, G the gap, is dropped.
     """
     gamma = np.zeros(len(problem)) if start is None else problem.multipliers(problem.margins(start))
     v = problem.combine(gamma) if start is not None else np.zeros(problem.size)
@@ -322,8 +299,7 @@ def safely_idle(problem: LinearProblem, margins: Array, gap: float) -> Array:
     """Rows that provably have no dual variable at the solution, which is no farther than sqrt(2 gap): (n,) bool."""
     reach = np.sqrt(2.0 * gap * problem.squares)
     above = margins > 1.0 - problem.theta + reach
-    inside: Array = above if problem.mu == 0.0 else above & (margins < 1.0 + problem.theta - reach)
-    return inside
+    return np.asarray(above if problem.mu == 0.0 else above & (margins < 1.0 + problem.theta - reach))
 
 
 # -- stochastic descent ------------------------------------------------------------------------
@@ -339,27 +315,12 @@ def _stochastic(
     follow: bool,
 ) -> Solution:
     """Rounds of steps on drawn rows, with the exact gradient between them; a round that leads uphill is undone."""
-    n = len(problem)
-    rough = 1.0 + n * problem.cost * problem.squares
-    share = rough / rough.sum()
-    eta = min(0.5, 1.0 / (3.0 * float(rough.mean())))
-    point = problem.evaluate(np.zeros(problem.size) if start is None else np.asarray(start, np.float64))
-    curve, epoch, table = [point.value], 0, np.empty(0)
-    for epoch in range(1, max_iter + 1):
-        if point.gap <= tol * point.value:
-            epoch -= 1
-            break
-        if not follow or not len(table):
-            table, mean = -problem.multipliers(point.margins) / problem.cost, point.gradient - point.params
-        draws = drawn(share, n if follow else 2 * n, rng)
-        v = problem.walked(point.params, draws, share, eta=eta, follow=follow, table=table, mean=mean)
-        candidate = problem.evaluate(v)
-        if candidate.value <= point.value:
-            point = candidate
-        else:
-            eta, table = min(0.5 * eta, 0.25 / float(rough.max())) if epoch == 1 else 0.5 * eta, np.empty(0)
-        curve.append(point.value)
-    return Solution.at(problem, point, tol=tol, n_iter=epoch, curve=curve)
+    walk = _Walk(problem, False, rng, np.zeros(problem.size) if start is None else start, follow=follow)
+    first = walk.evaluate(problem).value
+    while len(walk.sizes) < max_iter and not walk.round(problem, tol):
+        pass
+    point = walk.evaluate(problem)
+    return Solution.at(problem, point, tol=tol, n_iter=len(walk.sizes), curve=[first, *walk.curve])
 
 
 def drawn(share: Array, size: int, rng: np.random.Generator) -> Array:
@@ -368,8 +329,7 @@ def drawn(share: Array, size: int, rng: np.random.Generator) -> Array:
     points = (np.arange(size) + rng.random()) * (edges[-1] / size)
     rows = np.minimum(np.searchsorted(edges, points, side="right"), len(share) - 1)
     rng.shuffle(rows)
-    result: Array = rows
-    return result
+    return np.asarray(rows)
 
 
 svrg = partial(_stochastic, follow=False)  # Johnson and Zhang 2013: steps on 2 n rows between two full gradients
@@ -452,21 +412,6 @@ class CoresetSVRG(Storable):
     def __post_init__(self) -> None:
         check_params(self, _COVER_CONSTRAINTS)
 
-    def solve(
-        self, problem: LinearProblem, *, tol: float, max_iter: int, rng: np.random.Generator, start: Array | None
-    ) -> CoverSolution:
-        """The minimiser on the cover, or with ``finish`` that on all rows."""
-        return coreset_svrg(
-            problem,
-            radius=self.radius,
-            everywhere=self.step_rows == "all",
-            finish=max_iter if isinstance(self.finish, str) else self.finish,
-            tol=tol,
-            max_iter=max_iter,
-            rng=rng,
-            start=start,
-        )
-
 
 _COVER_CONSTRAINTS: dict[str, Constraint] = {
     "radius": OneOf(None) | RealNumber(least=0.0),
@@ -509,18 +454,13 @@ def coreset_svrg(
 ) -> CoverSolution:
     """SVRG with the gradients of a weighted cover of the z_i = y_i (x_i, k) as anchors; see `CoresetSVRG`.
 
-    A round takes the gradient of P_C, the problem of k centres each costing as much as the rows nearest to it,
-    and 2 k steps on drawn rows. Its fixed point is the minimiser of P_C, which is no farther from that of P than
-    |grad P| there, at most r G (`gradient_bound`). If P_C rises in a round, the round is undone and rows are
-    drawn from the cover from then on; if they were already, the steps are halved.
-
-    There are at most ``size`` centres. Rounds begin with a few, and the radius is multiplied by ``shrink`` after each
-    until ``radius`` is reached; with None all rounds are at that radius. Steps on rows drawn ``everywhere`` cost two
-    gradients each, those on rows of the cover one, as the other is known from the anchor.
+    A round takes the gradient of P_C, the problem of k centres each costing as much as the rows nearest to it, and 2 k
+    steps on drawn rows. A round in which P_C rises is undone. There are at most ``size`` centres; the radius is
+    multiplied by ``shrink`` after each round until ``radius`` is reached.
     """
     if problem.free:
         raise ValueError("coreset_svrg needs a penalised intercept.")
-    walk = _Walk(problem, everywhere, rng, np.zeros(problem.size) if start is None else np.array(start, np.float64))
+    walk = _Walk(problem, everywhere, rng, np.zeros(problem.size) if start is None else start)
     max_centres = size if size is not None else len(problem) if radius is not None else max(1, -(-len(problem) // 16))
     final_radius = 0.0 if radius is None else float(radius)
     cover = FarthestFirst(problem.X, signs=problem.signs, constant=problem.constant, weight=problem.cost)
@@ -565,15 +505,18 @@ def _covered(problem: LinearProblem, cover: FarthestFirst) -> LinearProblem:
 
 
 class _Walk:
-    """Rounds of one descent, from anchor to anchor; see `coreset_svrg`."""
+    """Rounds of one descent, from anchor to anchor; see `coreset_svrg`. With ``follow`` gradients are kept (SAGA)."""
 
-    def __init__(self, problem: LinearProblem, everywhere: bool, rng: np.random.Generator, v: Array) -> None:
-        self._problem, self._rng = problem, rng
+    def __init__(
+        self, problem: LinearProblem, everywhere: bool, rng: np.random.Generator, v: Array, *, follow: bool = False
+    ) -> None:
+        self._problem, self._rng, self._follow = problem, rng, follow
+        self._memory: tuple[Array, Array] | None = None  # the table and the mean of the last round
         self.everywhere = everywhere
         self.n_gradients = 0
         self.sizes: list[int] = []
         self.curve: list[float] = []
-        self._v, self._caution = v, 1.0
+        self._v, self._caution = np.array(v, np.float64), 1.0
         self._evaluated: tuple[LinearProblem, Evaluation] | None = None
 
     def evaluate(self, anchor: LinearProblem, *, count: bool = True) -> Evaluation:
@@ -591,13 +534,14 @@ class _Walk:
         n = len(anchor)
         self.sizes.append(n)
         rows = self._problem if everywhere else anchor
-        rough = 1.0 + len(rows) * rows.cost * max(1.0, rows.mu) * rows.squares
+        rough = 1.0 + len(rows) * rows.cost * rows.squares
         share = rough / rough.sum()
-        draws = drawn(share, 2 * n, self._rng)
-        table = self._slopes_at(point, draws) if everywhere else -anchor.multipliers(point.margins) / anchor.cost
-        eta = self._caution * min(0.5, 1.0 / (3.0 * float(rough.mean())))
-        mean = point.gradient - point.params
-        v = rows.walked(point.params, draws, share, eta=eta, follow=False, table=table, mean=mean)
+        draws = drawn(share, n if self._follow else 2 * n, self._rng)
+        if self._memory is None or not self._follow:
+            slopes = self._slopes_at(point, draws) if everywhere else -anchor.multipliers(point.margins) / anchor.cost
+            self._memory = slopes, point.gradient - point.params
+        eta, (table, mean) = self._caution * min(0.5, 1.0 / (3.0 * float(rough.mean()))), self._memory
+        v = rows.walked(point.params, draws, share, eta=eta, follow=self._follow, table=table, mean=mean)
         candidate = anchor.evaluate(v)
         self.n_gradients += 3 * n
         if better(candidate, point):
@@ -605,7 +549,8 @@ class _Walk:
         elif everywhere:
             self.everywhere = False
         else:
-            self._caution *= 0.5
+            self._memory = None
+            self._caution *= 0.5 if len(self.sizes) > 1 else min(0.5, 0.25 / float(rough.max()) / eta)
         self.curve.append(min(candidate.value, point.value))
         return False
 

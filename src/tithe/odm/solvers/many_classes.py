@@ -13,7 +13,7 @@ from tithe.core.data import Array
 from tithe.core.linear_algebra import conjugate_gradients
 from tithe.odm.kernels.linear import row_arrays, row_squares
 from tithe.odm.kernels.many_classes import best_rivals, classes_gap, descend_rows, descend_weights
-from tithe.odm.solvers.kernel_matrix import Gram, MarginLoss, kernel_not_psd_error
+from tithe.odm.solvers.kernel_matrix import Gram, MarginLoss, Solved, kernel_not_psd_error
 
 _SWEEPS = 5  # over all rows in a round, if the kernel matrix is held
 _MAX_CG_STEPS = 50  # of conjugate gradients
@@ -21,19 +21,14 @@ _CG_TOLERANCE = 1e-2  # of the gradient's size, relative to the start
 _MAX_HALVINGS = 12
 
 
-@dataclass(kw_only=True)
+@dataclass(kw_only=True, eq=False)
 class MulticlassDual(MarginLoss, ABC):
     """Coefficients v (n, K) of all classes, w_l = sum_i v_i^l phi(x_i), and what they give.
 
-    The margin of a row is f_y - max over l != y of f_l. The lower side of the loss, margins below 1 - theta, is
-    convex; the upper side is not. It is made so by a rival q that stays for a round (``rival``; the convex function
-    then lies above the true one J and touches it, so J never rises: CCCP), or by the rival's score that stays
-    (``level``; no such promise). `tithe.odm.kernels.many_classes` has the multipliers.
+    The upper side of the loss is made convex by a rival q that stays for a round (``rival``: the convex function
+    touches J from above, so J never rises, CCCP), or by the rival's score that stays (``level``; no such promise).
     """
 
-    cost: Array
-    mu: float
-    theta: float
     label: Array
     n_classes: int
     value: Array = field(init=False)
@@ -159,8 +154,7 @@ class LinearMulticlassDual(MulticlassDual):
         return np.column_stack([np.asarray((self.X.T @ values).T), self.constant * values.sum(axis=0)])
 
     def _scores_of(self, weights: Array) -> Array:
-        scores: Array = np.asarray(self.X @ weights[:, :-1].T) + self.constant * weights[:, -1]
-        return scores
+        return np.asarray(np.asarray(self.X @ weights[:, :-1].T) + self.constant * weights[:, -1])
 
     def sweep(self, rng: np.random.Generator) -> None:
         solution = self.weights, self.value, self.beta
@@ -170,11 +164,7 @@ class LinearMulticlassDual(MulticlassDual):
 
 
 class Multipliers:
-    """a = -alpha >= 0 (n, K), zero at the own class, and beta >= 0 (n,), as one vector.
-
-    The dual is x H x / 2 - c x over x = (a, beta) >= 0. Coordinate descent finds out which are zero; the others
-    solve a linear system, H x = c among them, by conjugate gradients. Every step is a product with the kernel matrix.
-    """
+    """a = -alpha >= 0 (n, K), zero at the own class, and beta >= 0 (n,): the x of the dual x H x / 2 - c x."""
 
     def __init__(self, dual: MulticlassDual) -> None:
         self.dual = dual
@@ -256,8 +246,7 @@ def _towards_best(
     def product(x: Array) -> Array:
         a, beta = split(x)
         curve_a, curve_beta = at.curve(a, beta, dual.product(at.values(a, beta)))
-        result: Array = np.concatenate([curve_a.ravel(), curve_beta]) * free
-        return result
+        return np.asarray(np.concatenate([curve_a.ravel(), curve_beta]) * free)
 
     small = _CG_TOLERANCE**2 * float(right @ (inverse * right))
     step, _ = conjugate_gradients(
@@ -282,10 +271,8 @@ _SIGN_TOLERANCE = 1e-10  # of the band: a slope above minus this is not negative
 def solve_by_pivots(dual: KernelMulticlassDual, tol: float, rng: np.random.Generator) -> bool:
     """Solve the convex problem of this round to a gap of ``tol``; False if that fails, and nothing has changed.
 
-    The dual is min x H x / 2 - c x over x >= 0 (`Multipliers`). With the others at zero, the free multipliers solve
-    H x = c. Those that are then negative become zero, those at zero with a negative slope become free, all at once,
-    until no sign is wrong (block principal pivoting, after Judice and Pires). It takes some ten systems where
-    coordinate descent takes thousands of sweeps: costs do not enter the number of pivots much.
+    Block principal pivoting, after Judice and Pires: the free multipliers solve H x = c; those that are negative
+    become zero, those at zero with a negative slope free, all at once, until no sign is wrong.
     """
     at = Multipliers(dual)
     low, goal = at.linear()
@@ -353,11 +340,7 @@ def _solution(at: Multipliers, gram: Gram, free_a: Array, free_beta: Array) -> t
 
 
 def _system(at: Multipliers, gram: Gram, row_a: Array, class_a: Array, row_beta: Array, order: Array) -> Array:
-    """H among the free multipliers, in an ``order`` in which their rows ascend; only the lower half is complete.
-
-    The multiplier a_il moves the scores along e_y - e_l, and beta_i along e_q - e_y: H has the kernel of two rows
-    times the product of two such directions, and 1 / C for two multipliers a of one row, 1 / (mu C) for a beta.
-    """
+    """H among the free multipliers, in an ``order`` in which their rows ascend; only the lower half is complete."""
     dual, n_a = at.dual, len(row_a)
     rows, places = np.concatenate([row_a, row_beta]), np.arange(len(order))
     direction = np.zeros((len(rows), dual.n_classes))
@@ -386,10 +369,7 @@ _CENTRING_POWER = 3  # of the predicted decrease (Mehrotra)
 
 
 def low_rank_factor(gram: Gram, n_classes: int) -> Array | None:
-    """B (n, r) with K = B B^T to rounding error, by a pivoted Cholesky factorisation; None if that is too large.
-
-    A kernel matrix in single precision has no low rank, as its rounding errors have a full one.
-    """
+    """B (n, r) with K = B B^T to rounding error, by a pivoted Cholesky factorisation; None if that is too large."""
     max_rank = min(len(gram) // 2, _MAX_UNKNOWNS // n_classes)
     if gram.function.dtype != np.float64 or len(gram) * n_classes**2 > _MAX_NUMBERS:
         return None
@@ -409,11 +389,8 @@ def low_rank_factor(gram: Gram, n_classes: int) -> Array | None:
 def solve_by_interior_points(dual: KernelMulticlassDual, basis: Array, tol: float, accepted_tol: float) -> bool:
     """Solve the convex problem of this round to a relative gap of ``tol``, or as far as rounding allows.
 
-    Returns False if the gap is not below ``accepted_tol``; then nothing has changed. The dual is
-    min x H x / 2 - c x over x >= 0 (`Multipliers`); H = G^T G + blocks of single rows, where G has rank times classes
-    rows (``basis`` B gives the kernel as B B^T). Steps towards H x - c = z, x z = a small number, take one system of
-    that many unknowns each, and costs hardly enter their number. Coordinate descent and pivots take far longer here:
-    many multipliers belong to the same scores.
+    False if the gap is not below ``accepted_tol``; then nothing has changed. With the kernel as B B^T, B = ``basis``,
+    each step takes one system of rank times classes unknowns, and costs hardly enter their number.
     """
     system = _System(Multipliers(dual), basis)
     before, best = (dual.value, dual.beta), (np.inf, dual.value.copy(), dual.beta.copy())
@@ -529,8 +506,7 @@ class _System:
         values = np.einsum("ikm,im->ik", self.directions, inner)
         scores = cho_solve(self.factor, (self.basis.T @ values).T.ravel(), check_finite=False)
         back = self.basis @ scores.reshape(values.shape[1], -1).T
-        step: Array = inner - self._block_solve(np.einsum("ikm,ik->im", self.directions, back))
-        return step
+        return np.asarray(inner - self._block_solve(np.einsum("ikm,ik->im", self.directions, back)))
 
     def _block_solve(self, right: Array) -> Array:
         solved: Array = self.inverse * right
@@ -560,19 +536,6 @@ _MAX_SHARP_SWEEPS = 50  # sweeps after which a tolerance sharper than the reques
 _MAX_RIVAL_ROUNDS = 20
 
 
-@dataclass(frozen=True, kw_only=True)
-class MulticlassSolution:
-    """``gap`` is that of the last convex problem; ``curve`` holds the true objective J after each round of rivals.
-
-    The coefficients in the dual are those of the round with the smallest J, which may be an earlier one.
-    """
-
-    gap: float
-    primal: float
-    curve: list[float]
-    n_iter: int
-
-
 def solve_many_classes(
     dual: MulticlassDual,
     *,
@@ -582,12 +545,11 @@ def solve_many_classes(
     max_iter: int,
     rng: np.random.Generator,
     patient: bool = True,
-) -> MulticlassSolution:
+) -> Solved:
     """Set the coefficients (n, K): first for the lower side alone, then with rivals chosen until J stops falling.
 
-    The rival that wins is the one that stays for a round (``nonconvex="cccp"``) or its score (``"fixed_score"``). The
-    coefficients with the smallest J are kept. If ``tol`` is sharper than the requested ``asked_tol``, it is given up
-    after a number of sweeps. If ``patient`` is False, the search ends as soon as sweeps converge slowly.
+    Those with the smallest J are kept. A ``tol`` sharper than ``asked_tol`` is given up after a number of sweeps. If
+    ``patient`` is False, the search ends as soon as sweeps converge slowly.
     """
     final_tol, pace = max(tol, asked_tol), _Pace()
     rounds = _inner(dual, max(tol, _START_TOL) if dual.mu > 0.0 else tol, final_tol, max_iter, rng, pace, patient)
@@ -609,7 +571,7 @@ def solve_many_classes(
     dual.renew()
     if true > 0.5 * float(dual.cost.sum()) * dual.low**2:  # worse than no machine at all
         curve.append(_shorten(dual))
-    return MulticlassSolution(gap=gap, primal=primal, curve=curve, n_iter=rounds)
+    return Solved(gap=gap, primal=primal, curve=curve, n_iter=rounds)
 
 
 def _shorten(dual: MulticlassDual) -> float:
@@ -667,9 +629,8 @@ def _inner(
 ) -> int:
     """Sweeps until the gap of the convex problem is small, or at rounding level; returns their number.
 
-    Small is ``tol`` of the value, and ``final_tol`` of it once sweeps have become many. Where sweeps get slow,
-    conjugate gradients on the multipliers that are not zero go between them; where many more would follow, pivots or
-    interior points finish.
+    Where sweeps get slow, conjugate gradients go between them; where many more would follow, pivots or interior points
+    finish.
     """
     still, at_solution = 0, False
     gaps: list[float] = []
@@ -700,9 +661,8 @@ def _inner(
 def _solve_directly(dual: MulticlassDual, tol: float, final_tol: float, rng: np.random.Generator, pace: _Pace) -> bool:
     """Solve the convex problem of this round without sweeps, if many would follow; False if that is not done.
 
-    A kernel of low rank takes interior points: pivots end in singular systems. If a solution to rounding error is
-    wanted, of few rows, pivots are tried once nevertheless: low ranks that come from rows that occur twice let them
-    succeed, and interior points end some digits earlier.
+    A kernel of low rank takes interior points, as pivots end in singular systems; but where a solution to rounding
+    error is wanted, pivots are tried once.
     """
     if not isinstance(dual, KernelMulticlassDual) or pace.n_failed >= _MAX_FAILURES or pace.n_left <= _MIN_ROUNDS_LEFT:
         return False

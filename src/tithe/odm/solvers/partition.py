@@ -38,11 +38,7 @@ def chunks_of(n_rows: int) -> list[slice]:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Landmarks:
-    """K = B B^T + E, B ("basis", (n, r)) from the columns of a few rows; E is positive semi-definite.
-
-    ``rows`` (r,) are the positions of the landmarks, in the order in which they were chosen, ``residual`` (n,) is the
-    diagonal of E.
-    """
+    """K = B B^T + E, B = ``basis`` (n, r) from columns of a few ``rows``; ``residual`` (n,) is the diagonal of E."""
 
     rows: Array
     basis: Array
@@ -71,8 +67,7 @@ class Landmarks:
                 parts[number] = x[chunks[number]] @ self.basis[chunks[number]]
 
         over_parts(work, len(chunks))
-        total: Array = parts.sum(axis=0)
-        return total
+        return np.asarray(parts.sum(axis=0))
 
     def weighted_gram(self, weight: Array) -> Array:
         """B^T diag(weight) B, weights not negative: (r, r)."""
@@ -88,16 +83,14 @@ class Landmarks:
                     sums[part] += scaled.T @ scaled
 
         over_parts(work, n_sums)
-        total: Array = sums.sum(axis=0)
-        return total
+        return np.asarray(sums.sum(axis=0))
 
 
 def choose_landmarks(gram: Gram, rng: np.random.Generator, *, max_landmarks: int, enough: float) -> Landmarks:
-    """Landmarks by a pivoted Cholesky factorisation with random pivots, in O(n r^2).
+    """Landmarks by a pivoted Cholesky factorisation with random pivots, in O(n r^2): the largest are outliers.
 
-    Pivots are drawn in proportion to what earlier landmarks leave of the diagonal, many at a time, and kept with a
-    chance that makes up for those drawn beside them. (The largest pivots are outliers.) Ends when another landmark
-    lowers the trace of E by less than ``enough``.
+    Pivots are drawn in proportion to what earlier landmarks leave of the diagonal. Ends when another landmark lowers
+    the trace of E by less than ``enough``.
     """
     n = len(gram)
     residual = gram.diagonal()
@@ -177,14 +170,12 @@ _MIN_GAIN = 1e-7  # share of the dual value below which a step is the last: D ha
 
 def multipliers(dual: Dual, margins: Array, lower: Array, upper: Array) -> Array:
     """lower [low - u]+ - upper [u - high]+: minus the derivative of the losses of these margins."""
-    values: Array = lower * np.maximum(dual.low - margins, 0.0) - upper * np.maximum(margins - dual.high, 0.0)
-    return values
+    return np.asarray(lower * np.maximum(dual.low - margins, 0.0) - upper * np.maximum(margins - dual.high, 0.0))
 
 
 def curvature(dual: Dual, margins: Array, lower: Array, upper: Array) -> Array:
     """The derivative of `multipliers`, with its sign changed."""
-    values: Array = np.where(margins < dual.low, lower, np.where(margins > dual.high, upper, 0.0))
-    return values
+    return np.asarray(np.where(margins < dual.low, lower, np.where(margins > dual.high, upper, 0.0)))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -204,18 +195,13 @@ class Span:
     products: Array
 
     def primal(self, lengths: Array) -> float:
-        dual, margins = self.dual, lengths @ self.products
-        loss = 0.5 * float(dual.cost @ np.maximum(dual.low - margins, 0.0) ** 2)
-        loss += 0.5 * dual.mu * float(dual.cost @ np.maximum(margins - dual.high, 0.0) ** 2)
-        return loss + 0.5 * float((lengths @ self.directions) @ margins)
+        margins = lengths @ self.products
+        return float(self.dual.loss(margins).sum()) + 0.5 * float((lengths @ self.directions) @ margins)
 
     def dual_value(self, lengths: Array) -> float:
         dual, gamma = self.dual, lengths @ self.directions
-        goal, ridge = (
-            np.where(gamma > 0.0, dual.low, dual.high),
-            np.where(gamma > 0.0, dual.inverse_cost, dual.inverse_upper),
-        )
-        ridge = np.where(gamma == 0.0, 0.0, ridge)  # without an upper side it is infinite
+        goal, ridge = np.where(gamma > 0.0, dual.low, dual.high), np.where(gamma > 0.0, dual.inverse_cost, 0.0)
+        ridge = np.where(gamma < 0.0, dual.inverse_upper, ridge)
         return float(goal @ gamma - 0.5 * (ridge * gamma) @ gamma - 0.5 * gamma @ (lengths @ self.products))
 
     def lowest_primal(self, lengths: Array) -> Array:
@@ -233,15 +219,10 @@ class Span:
             if not -float(gradient @ step) > _ROUNDING * float(dual.cost.sum()):
                 break
             lengths = lengths + _primal_length(dual, gram, products, lengths, step) * step
-        result: Array = lengths * scale
-        return result
+        return np.asarray(lengths * scale)
 
     def highest_dual(self, lengths: Array) -> Array:
-        """Newton's method on D, from these lengths on, as long as it rises.
-
-        D has a kink where a multiplier is zero. The derivative there is any number between low - u and high - u:
-        steps take it for zero where they can, and are as long as is best, kinks included.
-        """
+        """Newton's method on D, from these lengths on, as long as it rises; D has a kink where a multiplier is zero."""
         gram, best = self._gram(), self.dual_value(lengths)
         for _ in range(_MAX_STEPS):
             step = self._dual_step(gram, lengths)
@@ -271,8 +252,7 @@ class Span:
 
     def _gram(self) -> Array:
         gram = self.directions @ self.products.T
-        symmetric: Array = 0.5 * (gram + gram.T)
-        return symmetric
+        return np.asarray(0.5 * (gram + gram.T))
 
 
 def _primal_length(dual: Dual, gram: Array, products: Array, lengths: Array, step: Array) -> float:
@@ -310,8 +290,7 @@ def symmetric_product(gram: Gram, coefficients: Array) -> Array:
                         total[slices[b]] += square.T @ values[slices[a]]
 
     over_parts(work, n_sums)
-    product: Array = sums.sum(axis=0)
-    return product
+    return np.asarray(sums.sum(axis=0))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -327,11 +306,9 @@ class Point:
 class SubspaceSearch:
     """Minimises P and maximises D over the span of all directions so far (`Span`).
 
-    Every pass over the kernel matrix K adds two directions. One is a step that replaces K by B B^T + diag(E)
-    (`Landmarks`) and solves the problem that this makes of the multipliers, the choice of the rows outside the band
-    included. Its result, multipliers that belong to margins of the model, is a good dual point (``stepped``). The
-    other leads towards the multipliers that belong to the present margins, less far where E is large. ``best`` is the
-    best primal point of the span; no machine costs less than ``bound``, the best dual value of the span.
+    Every pass over K adds two directions: a step that solves the problem with B B^T + diag(E) for K (`Landmarks`),
+    whose result is a good dual point (``stepped``), and one towards the multipliers that belong to the present
+    margins. ``best`` is the best primal point of the span; no machine costs less than ``bound``, the best dual value.
     """
 
     dual: Dual
@@ -363,10 +340,7 @@ class SubspaceSearch:
         self._expand(self.best, [self._model_step(gamma, margins), damped])
 
     def solution(self, tol: float) -> Point | None:
-        """A point whose value is within ``tol`` of itself of the bound, or None.
-
-        The last step is preferred to the best point: its multipliers are zero for all rows inside the band.
-        """
+        """A point whose value is within ``tol`` of itself of the bound, or None; rather the last step."""
         for point in (self.stepped, self.best):
             if point.primal - self.bound <= tol * point.primal:
                 return point
@@ -403,8 +377,7 @@ class SubspaceSearch:
     def _model_step(self, gamma: Array, margins: Array) -> Array:
         """The change of the multipliers that solves the problem with the model in place of the matrix.
 
-        With q = diag(E) and v = B^T change, all multipliers follow from v. This makes a smooth convex problem in as
-        many variables as there are landmarks, for Newton's method.
+        All multipliers follow from v = B^T change: a smooth convex problem in v, for Newton's method.
         """
         dual, model = self.dual, self.landmarks
         lower, upper = dual.cost, dual.mu * dual.cost
@@ -447,9 +420,7 @@ class SubspaceSearch:
         hessian = model.weighted_gram(weight)
         hessian[np.diag_indices_from(hessian)] += 1.0
         self._factor = cho_factor(hessian, lower=True, check_finite=False, overwrite_a=True)
-        step = -cho_solve(self._factor, gradient, check_finite=False)
-        result: Array = step
-        return result
+        return np.asarray(-cho_solve(self._factor, gradient, check_finite=False))
 
     def _model_length(
         self, v: Array, u: Array, step: Array, change: Array, gamma: Array, lower: Array, upper: Array
@@ -537,7 +508,6 @@ def _search(
     return KernelSolution(
         coefficients=(dual.sign * point.gamma)[None],
         scores=(dual.sign * point.margins)[:, None],
-        intercept=0.0,
         function=dual.gram.function,
         gap=max(0.0, point.primal - search.bound),
         primal=point.primal,
@@ -562,15 +532,11 @@ def _finish(
 def strata(gram: Gram, landmarks: Array, sign: Array) -> Array:
     """The landmark nearest to each row in the space of the kernel, crossed with the class: (n,)."""
     distance = gram.diagonal()[landmarks] - 2.0 * gram.columns(landmarks)  # less the row's own square, always the same
-    number: Array = 2 * distance.argmin(axis=1) + (sign > 0.0)
-    return number
+    return np.asarray(2 * distance.argmin(axis=1) + (sign > 0.0))
 
 
 def deal(stratum: Array, n_parts: int, rng: np.random.Generator) -> list[Array]:
-    """Deal the rows of each stratum, shuffled, to the parts in turn; the next stratum begins where one ended.
-
-    Sizes of parts differ by one row at most, and so do the numbers of rows of any stratum in them.
-    """
+    """Deal the rows of each stratum, shuffled, to the parts in turn; the next stratum begins where one ended."""
     shuffled = rng.permutation(len(stratum))
     order = shuffled[np.argsort(stratum[shuffled], kind="stable")]
     return [rng.permutation(order[k::n_parts]) for k in range(n_parts)]
@@ -613,10 +579,7 @@ def solve_part(part: Part, number: int) -> Array:
 
 
 def merged_parts(dual: Dual, parts: list[Array], engine: Engine, seed: int) -> Array:
-    """Multipliers of all rows: the mean of the machines of the parts, each weighted by its share of the costs.
-
-    Parts are merged in pairs, and solved again from there, while the result has no more than 4,096 rows.
-    """
+    """Multipliers of all rows: the weighted mean of the machines of parts, merged in pairs up to 4,096 rows."""
     gamma = solve_level(dual, parts, None, engine, seed)
     while len(parts) > 2 and len(parts[0]) + len(parts[1]) <= _MAX_PART_ROWS:
         parts = [np.concatenate(parts[k : k + 2]) for k in range(0, len(parts), 2)]

@@ -56,13 +56,10 @@ class PathError(Exception):
     """A path that did not come to its end. The machine is to be solved directly."""
 
 
-@dataclass(kw_only=True)
+@dataclass(kw_only=True, eq=False)
 class Rows(MarginLoss):
     """Rows, their multipliers gamma, margins and sides, (n,) each; ``sign`` is +1 or -1."""
 
-    cost: Array
-    mu: float
-    theta: float
     sign: Array
     gamma: Array
     margin: Array
@@ -89,8 +86,7 @@ class Rows(MarginLoss):
 
     def coefficients(self) -> Array:
         """y gamma: (n,)."""
-        product: Array = self.sign * self.gamma
-        return product
+        return np.asarray(self.sign * self.gamma)
 
     def band(self) -> tuple[Array, Array]:
         """Lower and upper threshold of every row. Without an upper side, the upper ones are infinite."""
@@ -253,10 +249,7 @@ def mirrored(matrix: Array) -> Array:
 
 
 def kernel_product(kernel: Array, x: Array) -> Array:
-    """kernel[:n, :n] @ x with x (n,), from the lower triangle: the same bits for any number of threads.
-
-    ``kernel`` is a whole array.
-    """
+    """kernel[:n, :n] @ x with x (n,), from the lower triangle: the same bits for any number of threads."""
     n = len(x)
     edges = (n * np.sqrt(np.arange(_TRIANGLE_PARTS + 1) / _TRIANGLE_PARTS)).round().astype(int).tolist()
     parts = np.zeros((_TRIANGLE_PARTS, n))  # each is the sum of fixed rows, whichever thread takes it
@@ -266,15 +259,11 @@ def kernel_product(kernel: Array, x: Array) -> Array:
             symmetric_product(kernel, x, parts[part], edges[part], edges[part + 1])
 
     over_parts(work, _TRIANGLE_PARTS, serial=n * n < _SERIAL_SIZE)
-    total: Array = parts.sum(axis=0)
-    return total
+    return np.asarray(parts.sum(axis=0))
 
 
 def corrected(kernel: Array, tableau: Tableau, rows: Rows) -> float:
-    """Remove rounding errors: margins are computed from the multipliers, and followed to the band.
-
-    Returns the error before, by which a tableau is known that was changed too often.
-    """
+    """Follow margins computed from the multipliers to the band: removes rounding errors. Returns the error before."""
     error = first = np.inf
     for number in range(_MAX_CORRECTIONS):
         rows.margin = rows.sign * kernel_product(kernel, rows.coefficients())
@@ -288,10 +277,7 @@ def corrected(kernel: Array, tableau: Tableau, rows: Rows) -> float:
 
 
 def solved(kernel: Array, rows: Rows) -> tuple[Rows, Tableau]:
-    """The machine of all rows, from any multipliers: by descent, then along a path.
-
-    The kernel matrix (n, n) must be symmetric and whole; that of a constant feature is part of it.
-    """
+    """The machine of all rows, from any multipliers: by descent, then along a path. The kernel is whole."""
     n = len(rows)
     if n == 0:
         return rows, Tableau(np.zeros((0, 0)), 0)
@@ -342,11 +328,7 @@ _EPSILON = float(np.finfo(np.float64).eps)
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
-    """A change that was computed, and is not made yet: the machine is as it was until `ExactMachine.apply`.
-
-    ``order`` are the positions of the rows afterwards, among the old rows followed by the new ones. Matrices are given
-    where they are new; else the changes of ``tableau`` are added to those of the machine.
-    """
+    """A change that is not made yet. ``order`` are the positions of its rows among old and new ones."""
 
     order: Array
     rows: Rows
@@ -362,12 +344,10 @@ def _replacement(order: Array, rows: Rows, kernel: Array, tableau: Tableau) -> C
 
 
 class ExactMachine(Storable):
-    """Rows, their kernel matrix, and the exact machine for them.
+    """Rows, the lower triangles of their kernel matrix and of its tableau, and the exact machine for them.
 
-    The tableau (see `tithe.odm.kernels.path`) is kept beside the kernel matrix, and of both the lower triangles are
-    used alone: 16 bytes for each pair of rows, half of which are never touched. Terms that rows have added to the
-    tableau by joining wait in ``terms`` (k, n) with their ``signs`` (k,), to be added to ``matrix`` together. When rows
-    leave, all of them are: no matrix is kept that depends on these rows.
+    Terms that rows have added to the tableau by joining wait in ``terms`` (k, n) with their ``signs`` (k,). When rows
+    leave, all are added: no matrix is kept that depends on these rows.
     """
 
     def __init__(self, mu: float, theta: float) -> None:
@@ -392,11 +372,7 @@ class ExactMachine(Storable):
     def prepare(
         self, columns: Array, square: Array, sign: Array, cost: Array, removed: Array, *, max_bytes: float
     ) -> Change:
-        """Rows join and the rows at the positions ``removed`` leave, together.
-
-        ``columns`` (n, k) are the kernel of all rows here with those that join, a constant feature included, and
-        ``square`` (k, k) that of those that join.
-        """
+        """Rows join and others leave: kernels (n, k), (k, k) have the constant, ``removed`` are positions."""
         n, k = columns.shape
         check_memory(n + k, max_bytes)
         kernel, matrix = self._with_space(n + k, max_bytes)
@@ -595,12 +571,10 @@ def held_out(
     mu: float,
     theta: float,
 ) -> Array:
-    """The decision value of each row for the machine without the rows of its group: (n,).
+    """The decision value of each row for the machine without the rows of its group, None being itself alone: (n,).
 
-    Every row is in one group; None leaves out one row at a time. Values are exact: the machine is the one that a fit
-    without the group would give, with the costs C of the other rows as they are. (A fit with the same ``lam`` has
-    larger costs, as fewer rows share it.) ``kernel`` (n, n), in float64, has the square of a constant feature added if
-    there is an intercept. The multipliers ``gamma`` (n,) need not be exact, zeros will do: the solver starts there.
+    Values are exact, with the costs C of the other rows as they are. ``kernel`` (n, n) has the constant feature in it.
+    The multipliers ``gamma`` (n,) need not be exact: the solver starts there.
     """
     groups = [np.array([i]) for i in range(len(sign))] if groups is None else groups
     side = np.zeros(len(sign), np.int64)
@@ -619,13 +593,9 @@ def held_out(
 
 
 def _margins_without(kernel: Array, overlay: Tableau, rows: Rows, group: Array) -> Array:
-    """Margins of the rows of a group for the machine without them.
-
-    If no row changes sides, the path is one step, r - gamma / R_pp for a single row p with threshold r.
-    """
+    """Margins of the rows of a group for the machine without them: r - gamma / R_pp where no row changes sides."""
     if not (rows.side[group] != INSIDE).any():
-        margins: Array = rows.margin[group]
-        return margins
+        return np.asarray(rows.margin[group])
     moved = rows.take(np.arange(len(rows)))
     try:
         overlay.release(moved, group)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,7 +12,14 @@ from scipy.linalg import LinAlgError, cho_factor, cho_solve
 from tithe.core.data import Array
 from tithe.core.linear_algebra import conjugate_gradients
 from tithe.odm.kernels.two_classes import descend_rows, margin_gap
-from tithe.odm.solvers.kernel_matrix import Gram, MarginLoss, kernel_not_psd_error, landmark_features
+from tithe.odm.solvers.kernel_matrix import (
+    Gram,
+    MarginLoss,
+    Solved,
+    kernel_not_psd_error,
+    landmark_features,
+    step_length,
+)
 
 _SWEEPS = 3  # over all rows in a round, if the matrix is held
 _SLOW_RATIO = 0.7  # a round is slow if the gap keeps more than this share
@@ -27,21 +33,14 @@ _MAX_CG_STEPS = 200  # of conjugate gradients in one Newton step
 _ROUNDING = 1e-14  # relative change of the value below which a step is not taken
 
 
-@dataclass(kw_only=True)
+@dataclass(kw_only=True, eq=False)
 class Dual(MarginLoss):
     """Multipliers of two classes: min over gamma of gamma Q gamma / 2 + sum of D gamma^2 / 2 - band . gamma.
 
-    With u = Q gamma the margins, C = ``cost`` and the band [1 - theta, 1 + theta] = [low, high],
-
-        gap = P(w) - D(gamma) = sum of what each row lacks of gamma = C [low - u]+ - mu C [u - high]+,
-
-    a sum of terms that are not negative, so that |w - w*|^2 <= 2 gap. ``intercept`` is that of a free intercept,
-    else 0.
+    gap = P(w) - D(gamma) is a sum of what each row lacks of gamma = C [low - u]+ - mu C [u - high]+ at its margin, and
+    |w - w*|^2 <= 2 gap. ``intercept`` is that of a free intercept, else 0.
     """
 
-    cost: Array
-    mu: float
-    theta: float
     gram: Gram
     sign: Array
     gamma: Array = field(init=False)
@@ -64,14 +63,11 @@ class Dual(MarginLoss):
         """The duality gap and the primal value."""
         gap, loss = margin_gap(self.gamma, self.margins(), self.cost, self.mu, self.low, self.high)
         norm = float((self.sign * self.gamma) @ self.score)
-        self.check_norm(norm)
-        return gap, loss + 0.5 * norm
-
-    def check_norm(self, norm: float) -> None:
         if not np.isfinite(norm):
             raise ValueError("The margins overflow in double precision. Rescale the columns or the kernel.")
         if norm < -1e-6 * float(np.abs(self.gamma * self.score).sum()):
             raise kernel_not_psd_error()
+        return gap, loss + 0.5 * norm
 
     def outside(self, margin: Array) -> Array:
         """A mask of the rows whose multipliers are not zero at these margins."""
@@ -89,8 +85,7 @@ class Dual(MarginLoss):
 def solve_two_classes(dual: Dual, *, tol: float, max_iter: int, rng: np.random.Generator, free: bool) -> KernelSolution:
     """The machine to a relative gap of ``tol``; the multipliers in ``dual`` are changed in place.
 
-    Coordinate descent goes first; if it gets slow, Newton's method takes over. A ``free`` intercept couples all
-    multipliers: then Newton's method is used alone.
+    Newton's method takes over from coordinate descent that gets slow, and is used alone with a ``free`` intercept.
     """
     rounds = _newton(dual, tol, max_iter, free=True) if free else _rounds(dual, tol, max_iter, rng)
     gap, primal = dual.gap()
@@ -134,8 +129,7 @@ def _round(dual: Dual, rng: np.random.Generator) -> None:
     """Exact coordinate steps over every row, in random order."""
 
     def moves(numbers: Array) -> Array:
-        outside: Array = dual.outside(dual.margins()[numbers]) | (dual.gamma[numbers] != 0.0)
-        return outside
+        return np.asarray(dual.outside(dual.margins()[numbers]) | (dual.gamma[numbers] != 0.0))
 
     band = dual.inverse_cost, dual.inverse_upper, dual.low, dual.high
     for panel in dual.gram.row_panels(rng, _SWEEPS, moves):
@@ -169,8 +163,7 @@ def nystroem(gram: Gram) -> Array:
 def newton_step(dual: Dual, basis: Array | None, *, free: bool, accuracy: float) -> bool:
     """One step towards the solution for the rows now outside the band, as long as is best; False if nothing moves.
 
-    Rows outside solve (Q + D) gamma = 1 -+ theta among themselves, all others are zero. A free intercept b
-    borders the system: Q gamma + y b in place of Q gamma, and y . gamma = 0.
+    Rows outside solve (Q + D) gamma = 1 -+ theta; a free intercept b borders the system, and y . gamma = 0.
     """
     margin = dual.margins()
     rows = np.flatnonzero(dual.outside(margin))
@@ -204,23 +197,14 @@ def _move(dual: Dual, step: Array, lift: float) -> bool:
         slopes = upper * np.maximum(u - dual.high, 0.0) - dual.cost * np.maximum(dual.low - u, 0.0)
         return straight + t * curved + float(slopes @ margin_change)
 
-    first = slope(0.0)
     scale = abs(straight) + abs(curved) + float(np.abs(dual.cost * margin_change * margin).sum())
-    if not first < -_ROUNDING * scale:
+    if not slope(0.0) < -_ROUNDING * scale:
         return False
-    length = 1.0 if slope(1.0) <= 0.0 else _root(slope, 0.0, 1.0)
+    length = step_length(slope, xtol=1e-15, rtol=1e-3)
     dual.gamma = dual.gamma + length * step
     dual.score = dual.score + length * change
     dual.intercept += length * lift
     return True
-
-
-def _root(slope: Callable[[float], float], left: float, right: float) -> float:
-    """The root of an increasing slope, to a relative accuracy of a thousandth: bisection."""
-    while right - left > 1e-3 * right:
-        middle = 0.5 * (left + right)
-        left, right = (middle, right) if slope(middle) <= 0.0 else (left, middle)
-    return right if left == 0.0 else left
 
 
 class _System:
@@ -246,8 +230,7 @@ class _System:
 
     def solve(self, right: Array, start: Array) -> Array:
         if self._factor is not None:
-            solution: Array = cho_solve(self._factor, right, check_finite=False)
-            return solution
+            return np.asarray(cho_solve(self._factor, right, check_finite=False))
         residual = right - self._times(start)
         small = self._accuracy**2 * float(residual @ self._precondition(residual))
         solution, definite = conjugate_gradients(
@@ -266,38 +249,25 @@ class _System:
         full = np.zeros((len(self._dual.sign), 1))
         full[self._rows, 0] = self._dual.sign[self._rows] * x
         product: Array = self._dual.sign[self._rows] * self._dual.gram.product(full)[self._rows, 0]
-        result: Array = product + self._ridge * x
-        return result
+        return np.asarray(product + self._ridge * x)
 
     def _precondition(self, x: Array) -> Array:
         """(B B^T + D)^-1 x by the identity of Woodbury, B the rows' part of the Nystroem basis."""
         assert self._basis is not None
         scaled = x / self._ridge
         inner = cho_solve(self._inner, self._basis.T @ scaled, check_finite=False)
-        result: Array = scaled - (self._basis @ inner) / self._ridge
-        return result
+        return np.asarray(scaled - (self._basis @ inner) / self._ridge)
 
 
 @dataclass(frozen=True, kw_only=True)
-class KernelSolution:
+class KernelSolution(Solved):
     """A machine f_k(x) = sum_i coefficients_ki k(x_i, x) + intercept, and what is proved of it.
 
-    Parameters
-    ----------
-    coefficients, scores : (k, n), (n, k)
-        k = 1 for two classes, else one for each class. Scores of the training rows have the intercept in them.
-    function : kernel function
-        In the precision that the solution took.
-    gap, primal, curve
-        Duality gap and value; with many classes the gap of the last convex problem, and the true objective after each
-        round of rivals.
+    ``coefficients`` are (k, n), ``scores`` (n, k) those of the training rows, the intercept in them; k = 1 for two
+    classes.
     """
 
     coefficients: Array
     scores: Array
-    intercept: float
     function: Any
-    gap: float
-    primal: float
-    curve: list[float]
-    n_iter: int
+    intercept: float = 0.0
