@@ -27,7 +27,7 @@ from tithe.reduce.plan import Plan, Reducer, leaf_rows_for, node_rows_for, resol
 from tithe.rows.arrays import as_block, block_identity, is_frame
 from tithe.rows.batches import BatchSource, is_like
 from tithe.rows.clusters import as_rows
-from tithe.storage.checkpoint import FolderLock, State, check_folder, load_state, restored_tree, save_state, saved_tree
+from tithe.storage.checkpoint import FolderLock, check_folder, load_state, save_state
 
 _FEW_ROWS = 1024  # that workers compile the kernels of a build with
 
@@ -227,8 +227,7 @@ def _resumable(build: _Build, checkpoint: Checkpoint) -> tuple[Reducer, Coreset]
     def save() -> None:
         nonlocal saved_at
         if latest is not None:
-            objects, rows = {"plan": build.plan, "reducer": reducer}, saved_tree(latest)
-            save_state(checkpoint.path, State(objects=objects, rows=rows, about={**about, "n_leaves": latest.n_leaves}))
+            save_state(checkpoint.path, (build.plan, reducer, latest), about)
             saved_at = time.monotonic()
 
     def watch(tree: Tree) -> None:
@@ -251,25 +250,24 @@ def _resumable(build: _Build, checkpoint: Checkpoint) -> tuple[Reducer, Coreset]
 
 def _restored(build: _Build, about: dict[str, Any], path: str) -> tuple[Reducer, Tree] | None:
     """The reducer and tree of a build that was stopped, or None. The state of another build is refused."""
-    state = load_state(path, missing_ok=True)
-    if state is None:
+    saved = load_state(path, missing_ok=True)
+    if saved is None:
         return None
-    plan = state.objects.get("plan")
-    differing = [name for name, value in about.items() if state.about.get(name) != value]
-    if isinstance(plan, Plan):
+    differing = [name for name, value in about.items() if saved.about.get(name) != value]
+    try:
+        plan, reducer, tree = saved.state if saved.about.get("kind") == "build" else (build.plan, None, None)
+        expect(isinstance(plan, Plan), "there is no plan")
         differing += [*build.plan.differences(plan)]
+        if not differing:
+            expect(isinstance(reducer, Reducer) and isinstance(tree, Tree), "there is no reducer, or no tree")
+            build.check(reducer, tree)
+    except (LookupError, TypeError, ValueError) as error:
+        raise FileFormatError(f"The checkpoint in {path!r} is damaged: {error}") from error
     if differing:
         raise ValueError(
             f"{path!r} holds the state of another run: {', '.join(differing)} differ. Give the same "
             "files and options as before, or start anew without resuming."
         )
-    try:
-        reducer = state.objects["reducer"]
-        expect(isinstance(reducer, Reducer) and isinstance(plan, Plan), "there is no reducer, or no plan")
-        tree = restored_tree(state.rows, state.about["n_leaves"])
-        build.check(reducer, tree)
-    except (LookupError, TypeError, ValueError) as error:
-        raise FileFormatError(f"The checkpoint in {path!r} is damaged: {error}") from error
     return reducer, tree
 
 
