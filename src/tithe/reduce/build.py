@@ -255,20 +255,20 @@ def _restored(build: _Build, about: dict[str, Any], path: str) -> tuple[Reducer,
         return None
     differing = [name for name, value in about.items() if saved.about.get(name) != value]
     try:
-        plan, reducer, tree = saved.state if saved.about.get("kind") == "build" else (build.plan, None, None)
+        others: Any = (build.plan, None, None)
+        plan, reducer, tree = saved.state if saved.about.get("kind") == "build" else others
         expect(isinstance(plan, Plan), "there is no plan")
         differing += [*build.plan.differences(plan)]
         if not differing:
             expect(isinstance(reducer, Reducer) and isinstance(tree, Tree), "there is no reducer, or no tree")
             build.check(reducer, tree)
+            return reducer, tree
     except (LookupError, TypeError, ValueError) as error:
         raise FileFormatError(f"The checkpoint in {path!r} is damaged: {error}") from error
-    if differing:
-        raise ValueError(
-            f"{path!r} holds the state of another run: {', '.join(differing)} differ. Give the same "
-            "files and options as before, or start anew without resuming."
-        )
-    return reducer, tree
+    raise ValueError(
+        f"{path!r} holds the state of another run: {', '.join(differing)} differ. Give the same "
+        "files and options as before, or start anew without resuming."
+    )
 
 
 def _as_rows(X: Any, y: Any, sample_weight: Any, coreset_size: Any) -> Block | Source:

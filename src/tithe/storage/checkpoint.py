@@ -1,4 +1,4 @@
-"""The state of a build or a stream on disk: one file in a folder of its own, replaced atomically and never unpickled."""
+"""The state of a build or a stream on disk: one file in a folder, replaced atomically and never unpickled."""
 
 from __future__ import annotations
 
