@@ -22,9 +22,8 @@ from tithe.core.passes import DataPass
 from tithe.core.registry import make
 from tithe.core.seeding import as_seed, rng_for
 from tithe.core.state_checks import LARGEST
-from tithe.reduce.build import reduce_rows
 from tithe.reduce.calibration import calibrated
-from tithe.reduce.plan import Notes, Plan
+from tithe.reduce.plan import Notes, Plan, reduce_rows
 from tithe.rows.schema import TableSchema
 from tithe.storage.coresets import load_coreset, load_schema, saved_feature_names
 

@@ -42,10 +42,9 @@ from tithe.linear.logistic_objective import LogisticObjective
 from tithe.linear.objective import LinearModelObjective
 from tithe.linear.regression import NumericTarget
 from tithe.linear.regression_objectives import SingleScoreObjective
-from tithe.reduce.build import reduce_rows
 from tithe.reduce.distortion import random_queries, ratio_error, total_costs
 from tithe.reduce.generic import GenericObjective
-from tithe.reduce.plan import Plan, resolve_pair
+from tithe.reduce.plan import Plan, reduce_rows, resolve_pair
 from tithe.report.comparison import PHASES, Comparison, recommend
 from tithe.rows.clusters import as_rows
 from tithe.rows.leaves import MappedSource, SplitSource

@@ -18,9 +18,8 @@ from tithe.core.contracts import Construction, Objective, SampledObjective, Sens
 from tithe.core.data import Array, Block, Coreset, Survey
 from tithe.core.parallel import limit_threads
 from tithe.core.registry import make
-from tithe.reduce.build import build_coreset
 from tithe.reduce.draws import score_values
-from tithe.reduce.plan import check_contracts
+from tithe.reduce.plan import build_coreset, check_contracts
 from tithe.reduce.stream import CoresetStream
 from tithe.storage.values import packed
 

@@ -20,9 +20,8 @@ from tithe.core.seeding import Reservoir, fold_of, hash_limit, key_of, rng_for
 from tithe.core.state_checks import Each, Floats, Instance, Integer, Integers, Storable, StoredState, Text, expect
 from tithe.fit.labels import objective_for
 from tithe.linear.learner import linear_auto_size
-from tithe.reduce.build import reduce_rows
 from tithe.reduce.generic import GenericObjective
-from tithe.reduce.plan import Plan
+from tithe.reduce.plan import Plan, reduce_rows
 from tithe.reduce.stream import CoresetStream
 from tithe.rows.batches import is_like
 from tithe.rows.leaves import MappedSource
