@@ -156,10 +156,7 @@ _N_THREADS: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
 
 
 def _n_threads(session: Any) -> int:
-    """The cores of the executors, as far as Spark tells: the partitions that it makes of numbers.
-
-    The job that counts them also compares the CPUs that they run on, once for a session.
-    """
+    """The cores of the executors, as far as Spark tells; the job that counts them also compares their CPUs."""
     if session not in _N_THREADS:
         with _clear_errors(session):
             kinds = session.range(2**16).mapInArrow(_kind_of_executor, _KINDS).toArrow().to_pylist()
@@ -286,16 +283,13 @@ def _join_group(merge: Merge) -> Callable[..., Any]:
 
 @dataclass(frozen=True)
 class PartitionWork:
-    """The work of one pass on the partitions of a DataFrame, from leaf ``first`` on.
-
-    ``merge`` is None where the results of leaves are not merged.
-    """
+    """The work of one pass on the partitions of a DataFrame, from leaf ``first`` on."""
 
     read: Read
     level: int
     first: int
     leaf: LeafWork
-    merge: Merge | None
+    merge: Merge | None  # None where the results of leaves are not merged
 
     def is_done(self, partition: int) -> bool:
         return partition + 1 << self.level <= self.first

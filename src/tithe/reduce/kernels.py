@@ -349,28 +349,8 @@ class FarthestFirst:
     """Centres among the rows, each the one farthest from those before it; prefixes serve larger radii.
 
     After k centres every row is within ``radius`` of one of them, centres are at least that far apart, and no
-    set of fewer than k rows covers all within half of it.
-
-    Parameters
-    ----------
-    X : (n, d), dense or CSR
-    signs : (n,) float64 of 1 and -1, or None
-    groups : (n,) int32 or None
-        Rows of different groups never share a centre.
-    constant : float
-    weight : (n,) or None
-        Rows of weight zero are neither covered nor chosen.
-    start : int
-        The first centre, a row of positive weight.
-
-    Attributes
-    ----------
-    centres : list of int
-        Positions, in the order in which they were found.
-    radii : list of float
-        ``radii[k]``: the largest distance of a row from the nearest of the first k + 1 centres.
-    nearest : (n,) int32
-        The number of the nearest centre of each row, of the first found if several are; -1 for rows of no weight.
+    set of fewer than k rows covers all within half of it. X is dense or CSR, ``signs`` are 1 and -1. Rows of different
+    ``groups`` never share a centre; those of weight zero are neither covered nor chosen. The first centre is ``start``.
     """
 
     def __init__(
@@ -391,9 +371,9 @@ class FarthestFirst:
         if weight is not None:
             self._best[~(weight > 0.0)] = -1.0
         self._points, self._squares = np.empty((0, X.shape[1])), list[float]()  # of the centres, with room for more
-        self.nearest = np.full(n, -1, np.int32)
-        self.centres: list[int] = []
-        self.radii: list[float] = []
+        self.nearest = np.full(n, -1, np.int32)  # the nearest centre of each row, the first found if several are
+        self.centres: list[int] = []  # positions, in the order in which they were found
+        self.radii: list[float] = []  # radii[k]: how far a row is at most from the nearest of the first k + 1 centres
         self._add(int(start))
 
     @property

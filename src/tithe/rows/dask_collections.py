@@ -26,10 +26,7 @@ from tithe.rows.schema import TableSchema, frame_table
 
 
 class PartitionRows(ABC):
-    """Makes blocks of the values of a partition: X, and y and the weights where there are any.
-
-    It travels to the workers, so it holds nothing that is large.
-    """
+    """Makes blocks of the values of a partition, X, and y and the weights if any. It travels to the workers."""
 
     n_features: int
     row_bytes: int
@@ -193,21 +190,9 @@ Part = tuple[int, int, tuple[Any, ...]]  # number of a partition, first row in i
 class DaskSource(Source):
     """Rows of a Dask array or frame. Row ids are positions.
 
-    The leaves of an array are cut at multiples of their size, whatever its chunks; those of a frame are its partitions.
-
-    Parameters
-    ----------
-    rows : PartitionRows
-        Makes blocks of the partitions.
-    parts : list of tuples of Delayed
-        The partitions: X, and y and the weights where there are any.
-    lengths : array of int
-        Rows of each partition.
-    by_rows : bool
-        Whether leaves are cut at multiples of their size; else they are the partitions.
-    identity : str
-    explain : callable
-        Returns an error that says more than one that a partition raised, or the same.
+    The leaves of an array are cut at multiples of their size, whatever its chunks (``by_rows``); those of a frame are
+    its partitions. ``parts`` are tuples of Delayed: X, and y and the weights where there are any. ``explain`` returns
+    an error that says more than one that a partition raised, or the same.
     """
 
     def __init__(

@@ -62,10 +62,7 @@ def joined(units: Sequence[U], n_rows: Callable[[U], int], enough: int) -> list[
 
 
 def nonempty_sample(drawn: Block, source: Source, files: Sequence[DataFile], size: int) -> Block:
-    """Rows drawn for a sample; where all of them were bad and left out, rows of the first leaf that has any.
-
-    Nothing can be learned from no rows at all, and what says so must know why there are none.
-    """
+    """Rows drawn for a sample; where all of them were bad and left out, rows of the first leaf that has any."""
     if len(drawn):
         return drawn
     for task in source.tasks():
@@ -120,16 +117,9 @@ Change = Callable[[Block], Block]
 
 
 class MappedSource(Source):
-    """A source with every leaf changed as it is read.
+    """A source with every leaf changed as it is read; ``n_rows`` are left, by default the source's.
 
-    Parameters
-    ----------
-    source : Source
-    change : callable
-        Block to block, columns kept. Picklable, so that leaves can be read elsewhere. Its ``repr``, or the name of
-        a function, says what it does.
-    n_rows : int or None
-        Rows that are left; by default the source's.
+    ``change`` keeps the columns and is picklable. Its ``repr``, or the name of a function, says what it does.
     """
 
     def __init__(self, source: Source, change: Change, *, n_rows: int | None = None) -> None:
