@@ -290,14 +290,6 @@ _COMPARED: set[frozenset[str]] = set()
 _WARMED: set[tuple[str, str]] = set()  # address of a worker, and what it has compiled
 
 
-def _size_of_block(block: Block) -> int:
-    """Bytes of a block: Dask's memory limits and choice of workers need it."""
-    return block.n_bytes
-
-
-def _size_of_tree(tree: MergeTree[Any]) -> int:
-    return sum(int(sizeof(node)) for node in tree.slots)
-
-
-sizeof.register(Block)(_size_of_block)
-sizeof.register(MergeTree)(_size_of_tree)
+# bytes of rows: Dask's memory limits and choice of workers need them
+sizeof.register(Block)(lambda block: block.n_bytes)
+sizeof.register(MergeTree)(lambda tree: sum(int(sizeof(node)) for node in tree.slots))
