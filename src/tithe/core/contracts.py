@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, Self, TypeVar, cast
 
 import numpy as np
 
@@ -345,21 +345,16 @@ def partition_id() -> int:
     return int(context.partitionId())
 
 
-@dataclass(frozen=True)
-class PlacedPart:
-    """Rows of a partition: all of them if ``stop`` is None, else those from ``start`` to ``stop``.
-
-    ``keys`` name the results of tasks: the rows of X, and those of y and of the weights where there are any.
-    """
+class PlacedPart(NamedTuple):
+    """Rows of a partition: all of them if ``stop`` is None, else those from ``start`` to ``stop``."""
 
     number: int
-    keys: tuple[Hashable, ...]
+    keys: tuple[Hashable, ...]  # of the tasks that give X, and y and the weights where there are any
     start: int = 0
     stop: int | None = None
 
 
-@dataclass(frozen=True)
-class PlacedGroup:
+class PlacedGroup(NamedTuple):
     """The leaves from number ``first`` to ``stop``, and the partitions that their rows are in."""
 
     first: int

@@ -44,6 +44,20 @@ def fair_shares(counts: Sequence[int], size: int, offset: float) -> Array:
     return shares
 
 
+def spread_shares(
+    counts: Sequence[int], size: int, n_chosen: int, rng: np.random.Generator
+) -> tuple[list[int], list[int], Array]:
+    """``n_chosen`` units spread evenly over all, the rows that each has, and the share of ``size`` rows that it gives.
+
+    All units if there are no more.
+    """
+    chosen = list(range(len(counts)))
+    if n_chosen < len(counts):
+        chosen = [int(i) for i in (np.arange(n_chosen) + rng.random()) * len(counts) / n_chosen]
+    held = [counts[i] for i in chosen]
+    return chosen, held, fair_shares(held, min(size, sum(held)), rng.random())
+
+
 def joined(units: Sequence[U], n_rows: Callable[[U], int], enough: int) -> list[tuple[U, ...]]:
     """Units that follow one another, joined until each tuple has ``enough`` rows.
 
