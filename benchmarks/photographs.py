@@ -30,7 +30,7 @@ from tithe.dictionary import KSVD, ImageDenoiser
 from tithe.dictionary.noise import estimate_sigma, psnr, ssim
 from tithe.dictionary.patches import PatchSource
 from tithe.objectives import DictionaryObjective
-from tithe.reduce.build import build_coreset
+from tithe.reduce.plan import build_coreset
 
 Image.MAX_IMAGE_PIXELS = None
 POLISH = 50_000  # patches

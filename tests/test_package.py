@@ -15,7 +15,7 @@ from tithe.core import registry
 
 @pytest.mark.parametrize("name", [n for n in tithe.__all__ if n != "__version__"])
 def test_public_names_import_and_are_documented(name: str) -> None:
-    import tithe.reduce.build
+    import tithe.reduce.plan
     import tithe.report.run
 
     thing = getattr(tithe, name)

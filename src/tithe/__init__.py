@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     from tithe.linear.regression import CoresetRidge as CoresetRidge
     from tithe.meta.estimator import CoresetEstimator as CoresetEstimator
     from tithe.meta.search import CoresetSearchCV as CoresetSearchCV
-    from tithe.reduce.build import build_coreset as build_coreset
     from tithe.reduce.distortion import distortion as distortion
     from tithe.reduce.merge import merge_coresets as merge_coresets
+    from tithe.reduce.plan import build_coreset as build_coreset
     from tithe.reduce.stream import CoresetStream as CoresetStream
     from tithe.report.compare import compare as compare
     from tithe.rows.files import open_dataset as open_dataset

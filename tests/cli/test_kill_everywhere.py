@@ -70,8 +70,7 @@ def killed_often(one: Callable[[Killer], None], n_kills: int, seed: int) -> None
 
 
 def no_litter(folder: Path) -> None:
-    found = [str(p) for p in folder.rglob("*") if p.name.startswith(".") and p.name.endswith(".tmp")]
-    assert not found + [str(p) for p in folder.rglob(".tmp-*")]
+    assert not [str(p) for p in folder.rglob("*") if p.name.startswith(".") and p.name.endswith(".tmp")]
 
 
 def built(tmp_path: Path, n_kills: int, seed: int) -> None:

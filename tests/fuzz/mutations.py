@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import io
 import json
 import zipfile
@@ -217,23 +216,13 @@ def changed_file(data: bytes, rng: Rng) -> bytes:
 
 
 def changed_state(data: bytes, rng: Rng) -> bytes:
-    """A checkpoint, as a zip of its folder, with one file changed and the manifest vouching for it."""
+    """A checkpoint, as a zip of its folder, with one file changed."""
     files = unzipped(data)
-    (manifest,) = [name for name in files if name.endswith("manifest.json")]
-    folder = manifest.removesuffix("manifest.json")
     name = pick(rng, [n for n in files if n.endswith((".tithe", ".json"))])
-    about = json.loads(files[manifest].splitlines()[0])
-    if name == manifest:
-        about = changed_json(about, rng, may=lambda holder, key: holder is not about and key != "sha256")
-    elif name.endswith(".json"):
+    if name.endswith(".json"):
         files[name] = json.dumps(changed_json(json.loads(files[name]), rng)).encode()
     else:
         files[name] = changed_file(files[name], rng)
-    if isinstance(about.get("sha256"), dict):
-        for part in about["sha256"]:
-            about["sha256"][part] = hashlib.sha256(files.get(f"{folder}{part}", b"")).hexdigest()
-    text = json.dumps(about)
-    files[manifest] = f"{text}\n{hashlib.sha256(text.encode()).hexdigest()}\n".encode()
     return zipped(files)
 
 

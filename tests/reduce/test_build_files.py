@@ -15,8 +15,7 @@ from tithe.core.contracts import Source
 from tithe.core.parallel import limit_threads
 from tithe.core.passes import DataPass
 from tithe.objectives import GenericObjective, KMeansObjective, LogisticObjective
-from tithe.reduce.build import reduce_rows
-from tithe.reduce.plan import Plan, Reducer
+from tithe.reduce.plan import Plan, Reducer, reduce_rows
 
 OBJECTIVES = {
     "kmeans": KMeansObjective(n_clusters=4),

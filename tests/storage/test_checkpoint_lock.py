@@ -29,7 +29,7 @@ def test_another_process_is_kept_out_until_it_is_killed(tmp_path: Path) -> None:
         with pytest.raises(ValueError, match="Another run"):
             FolderLock(tmp_path)
         other.kill()
-    (tmp_path / "00000001").mkdir()  # a generation: the folder stays
+    (tmp_path / "state.tithe").touch()  # the folder stays
     assert (tmp_path / ".lock").exists()
     FolderLock(tmp_path).release()
-    assert [part.name for part in tmp_path.iterdir()] == ["00000001"]
+    assert [part.name for part in tmp_path.iterdir()] == ["state.tithe"]

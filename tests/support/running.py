@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 
 from tithe import load_coreset
 from tithe.cli.main import main
+from tithe.storage.checkpoint import load_state
 from tithe.storage.values import packed
 
 PLAIN = ("--scale", "none", "--impute", "none")  # rows as they stand in the files
@@ -77,5 +78,6 @@ def write_folder(folder: Path, table: pa.Table, n_files: int, group_rows: int = 
 
 
 def generation(checkpoint: Path) -> int:
-    """How many times the state has been written."""
-    return max((int(p.name) for p in checkpoint.glob("[0-9]" * 8)), default=0)
+    """The number of leaves in the state that a folder holds; 0 if there is none."""
+    saved = load_state(checkpoint, missing_ok=True)
+    return 0 if saved is None else (saved.state[-1] if isinstance(saved.state, tuple) else saved.state.tree).n_leaves

@@ -18,9 +18,8 @@ from tithe.core.params import OneOf, check_value
 from tithe.core.passes import DataPass
 from tithe.core.registry import make
 from tithe.core.seeding import as_seed, rng_for
-from tithe.reduce.build import reduce_rows
 from tithe.reduce.distortion import random_queries, ratio_error, refuse_signed, total_costs
-from tithe.reduce.plan import Plan, check_contracts
+from tithe.reduce.plan import Plan, check_contracts, reduce_rows
 from tithe.rows.arrays import as_block
 
 PROMISE = OneOf("fit", "costs")

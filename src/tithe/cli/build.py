@@ -84,8 +84,7 @@ def build(  # type: ignore[no-untyped-def]
     from tithe.core.files import check_output
     from tithe.core.params import resolve_size
     from tithe.core.progress import Checkpoint
-    from tithe.reduce.build import build_coreset
-    from tithe.reduce.plan import Plan
+    from tithe.reduce.plan import Plan, build_coreset
     from tithe.storage.checkpoint import remove_state
     from tithe.storage.coresets import free_names, save_coreset
 

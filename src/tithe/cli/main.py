@@ -191,7 +191,7 @@ def resume_hint(checkpoint: str) -> Iterator[None]:
 
 
 def _is_kept(checkpoint: str) -> bool:
-    return any(Path(checkpoint).glob("[0-9]" * 8))
+    return Path(checkpoint, "state.tithe").exists()
 
 
 @contextmanager

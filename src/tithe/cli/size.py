@@ -51,8 +51,6 @@ checkpoint_every_option = click.option(
 
 def earlier_run(checkpoint: str, resume: bool) -> tuple[int, int | None]:
     """Look for an earlier run, and say what is going to happen to it: the rows it had read, and its size."""
-    from tithe.core.data import Coreset
-    from tithe.reduce.plan import Plan
     from tithe.storage.checkpoint import load_state
 
     if os.path.isfile(checkpoint):
@@ -65,10 +63,11 @@ def earlier_run(checkpoint: str, resume: bool) -> tuple[int, int | None]:
     if state is None:
         click.echo(f"There is no checkpoint in {checkpoint}: starting from the beginning.", err=True)
         return 0, None
-    n_rows = sum(node.n_seen for node in state.rows.values() if isinstance(node, Coreset))
+    is_build = state.about.get("kind") == "build"  # that of anything else is refused later
+    plan, _, tree = state.state if is_build else (None, None, None)
+    n_rows = tree.n_seen if tree is not None else 0
     click.echo(f"Going on from {checkpoint}, after {n_rows:,} rows.", err=True)
-    plan = state.objects.get("plan")
-    return n_rows, plan.size if isinstance(plan, Plan) else None
+    return n_rows, None if plan is None else plan.size
 
 
 def choose_size(

@@ -25,8 +25,7 @@ from tithe.core.params import OneOf, RealNumber, WholeNumber, check_value, resol
 from tithe.core.passes import DataPass
 from tithe.core.seeding import as_seed, rng_for
 from tithe.fit.base import check_no_extra_arrays
-from tithe.reduce.build import reduce_rows
-from tithe.reduce.plan import Plan
+from tithe.reduce.plan import Plan, reduce_rows
 from tithe.rows.arrays import as_block
 
 _AUTO_ROWS = 5000  # of a coreset, whatever max_clusters is

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, Self, TypeVar, cast
 
 import numpy as np
 
@@ -318,22 +318,12 @@ class PartitionedRows:
 
     Partition p owns the leaves from number ``p << level`` on; those that it does not need are missing. So the leaves
     of a partition are one node of the tree.
-
-    Parameters
-    ----------
-    table : Spark DataFrame
-        Only the columns that are read. It stays with the caller.
-    lengths : tuple of int
-        The number of rows of each partition.
-    level : int
-    read : callable
-        ``read(partition, batches)`` gives the leaves of a partition, in order, from its Arrow batches. It raises
-        ValueError if there are not as many rows as when they were counted. Picklable.
     """
 
-    table: Any
-    lengths: tuple[int, ...]
+    table: Any  # a Spark DataFrame of the columns that are read; it stays with the caller
+    lengths: tuple[int, ...]  # rows of each partition
     level: int
+    # the leaves of a partition, in order, from its Arrow batches; picklable. ValueError if rows are more or less
     read: Read
 
     def changed(self, change: Callable[[Block], Block]) -> PartitionedRows:
@@ -355,21 +345,16 @@ def partition_id() -> int:
     return int(context.partitionId())
 
 
-@dataclass(frozen=True)
-class PlacedPart:
-    """Rows of a partition: all of them if ``stop`` is None, else those from ``start`` to ``stop``.
-
-    ``keys`` name the results of tasks: the rows of X, and those of y and of the weights where there are any.
-    """
+class PlacedPart(NamedTuple):
+    """Rows of a partition: all of them if ``stop`` is None, else those from ``start`` to ``stop``."""
 
     number: int
-    keys: tuple[Hashable, ...]
+    keys: tuple[Hashable, ...]  # of the tasks that give X, and y and the weights where there are any
     start: int = 0
     stop: int | None = None
 
 
-@dataclass(frozen=True)
-class PlacedGroup:
+class PlacedGroup(NamedTuple):
     """The leaves from number ``first`` to ``stop``, and the partitions that their rows are in."""
 
     first: int
@@ -379,18 +364,8 @@ class PlacedGroup:
 
 @dataclass(frozen=True)
 class Placement:
-    """How the leaves of a source are made from partitions that a cluster holds or computes.
+    """How the leaves of a source are made from partitions that a cluster holds or computes."""
 
-    Parameters
-    ----------
-    graph : mapping
-        The tasks that give the partitions, by key.
-    groups : sequence of PlacedGroup
-        Consecutive leaves; each group is best run where its partitions are.
-    explain : callable
-        Takes an error of a task of the graph and returns one that says more, or the same.
-    """
-
-    graph: Mapping[Any, Any]
-    groups: Sequence[PlacedGroup]
-    explain: Callable[[Exception], Exception]
+    graph: Mapping[Any, Any]  # the tasks that give the partitions, by key
+    groups: Sequence[PlacedGroup]  # consecutive leaves; each group is best run where its partitions are
+    explain: Callable[[Exception], Exception]  # from an error of a task one that says more, or the same

@@ -444,6 +444,11 @@ def _rows_at(X: Any, positions: Array) -> Any:
     return np.take(X, positions, axis=0, mode="clip")
 
 
+def rows_of(values: Any, at: Array | slice) -> Any:
+    """Some rows of an array, a matrix or a frame of pandas."""
+    return values.iloc[at] if hasattr(values, "iloc") else values[at]
+
+
 def stack(parts: Sequence[Any]) -> Any:
     """The rows of several arrays or CSR matrices."""
     if sparse.issparse(parts[0]):

@@ -235,34 +235,16 @@ class DataPass:
     A pass reads each leaf once and holds only its result. Leaves may be processed in parallel; their results are
     added along the tree of the leaves, so a sum has the same bits on every engine. A block is one leaf.
 
-    Parameters
-    ----------
-    rows : Block or Source
-    engine : str or Engine
-        The engine that reads the leaves. ``"auto"`` is ``"serial"`` for a block, ``"dask"`` for a Dask collection if
-        there is a client, ``"spark"`` for a Spark DataFrame, and else ``"threads"``.
-    progress : callable, bool or None
-        Called as ``progress(n_passes, n_leaves, n_rows)`` after every leaf, in the thread of the caller: the number
-        of the pass, and the leaves and rows of it that are done. What it raises ends the pass. True shows a bar on
-        standard error.
-
-    Attributes
-    ----------
-    n_passes : int
-        Passes that were begun.
-    n_rows : int
-        Rows of the last pass; those of a block are known before.
-    n_expected : int or None
-        The number of rows, if it is known before the first pass.
+    Engine and progress are as in `build_coreset`; what ``progress`` raises ends the pass.
     """
 
     def __init__(self, rows: Block | Source, engine: Any = "auto", progress: Progress | bool | None = None) -> None:
         check_value("progress", progress, OneOf(None) | Boolean() | Function())
         self.rows = rows
         self._engine, self._progress = engine, progress
-        self.n_passes = 0
-        self.n_expected = len(rows) if isinstance(rows, Block) else rows.n_rows
-        self.n_rows = self.n_expected if isinstance(rows, Block) and self.n_expected else 0
+        self.n_passes = 0  # that were begun
+        self.n_expected = len(rows) if isinstance(rows, Block) else rows.n_rows  # None where it is not known before
+        self.n_rows = self.n_expected if isinstance(rows, Block) and self.n_expected else 0  # of the last pass
 
     def over(self, rows: Block | Source) -> DataPass:
         """Passes over other rows, such as these with encoded labels; the count of passes continues."""

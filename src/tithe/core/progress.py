@@ -23,14 +23,7 @@ LINE_SECONDS = 30.0  # between two lines where standard error is no terminal
 class ProgressBar:
     """A `Progress` that shows a bar where standard error is a terminal, else a line every 30 seconds.
 
-    Parameters
-    ----------
-    n_rows : int or None
-        Rows of a pass, if known.
-    names : str
-        Names of the passes. The last one stands for all that follow.
-    done : int
-        Rows of the first pass that an earlier run has read.
+    ``n_rows`` are those of a pass; the last of ``names`` stands for all later passes; an earlier run has read ``done``.
     """
 
     def __init__(self, n_rows: int | None, *names: str, done: int = 0) -> None:

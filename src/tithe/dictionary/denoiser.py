@@ -25,7 +25,7 @@ from tithe.dictionary.solver import cosine_atoms, stacked_cosines
 from tithe.fit.base import FLOATS
 from tithe.fit.bases import BaseEstimator
 from tithe.fit.results import StoredEstimator
-from tithe.reduce.build import build_coreset
+from tithe.reduce.plan import build_coreset
 
 _AUTO_PATCHES = 10_000
 _REFINE_PATCHES = 50_000  # patches that atoms are refined on

@@ -31,7 +31,7 @@ from tithe.dictionary.atom_kernels import subspace_errors
 from tithe.dictionary.solver import Coding, data_atoms, learn_dictionary, unit
 from tithe.reduce.draws import MeanPilotObjective
 from tithe.reduce.kernels import sample_rows
-from tithe.theory.theorems import SizeQuestion, Theorem, TheoremObjective, by_bernstein
+from tithe.theory.theorems import SizeBound, SizeQuestion, TheoremObjective, by_bernstein
 
 ReferenceKind = Literal["constant", "mean_line", "mean_point", "singular", "ksvd", "projective"]
 _SINGLE_VECTORS = ("constant", "mean_line", "mean_point")
@@ -306,35 +306,32 @@ class DictionaryObjective(TheoremObjective, MeanPilotObjective, NearestObjective
         coding = self._coding(block.n_features, len(start))
         return learn_dictionary(block.X, block.sample_weight, start, coding, max_iter=self.max_iter, rng=rng).atoms
 
-    def size_theorem(self, question: SizeQuestion) -> Theorem:
+    def size_theorem(self, question: SizeQuestion) -> SizeBound:
         """Feldman, Feigin and Sochen (2013), Lemma 1, Theorem 1 and Corollary 2: see `theoretical_size`."""
         reference_factor, delta = question.reference_factor, question.delta
         check_value("reference_factor", reference_factor, OneOf(None, "1/eps") | RealNumber(least=1.0))
         if self.beta == 1.0:
             raise ValueError("beta=1 draws rows uniformly, about which no theorem is known: use a smaller beta.")
         factor = 1.0 if reference_factor is None else reference_factor
-
-        def total(eps: float) -> float:
-            return (1.0 / eps if isinstance(factor, str) else factor) / (1.0 - self.beta)
-
+        total = (1.0 / question.eps if isinstance(factor, str) else factor) / (1.0 - self.beta)
         about = "S = 1 / (eps (1 - beta)), " if isinstance(factor, str) else f"S = {factor:g} / (1 - beta), "
         assumption = "no row is coded with a larger error than by D0"
         if reference_factor is not None:
             share = "eps" if isinstance(factor, str) else f"1/{factor:g}"
             assumption += f", and the dictionary costs at least {share} of what D0 costs"
             if question.one:
-                return by_bernstein(total, delta, about, assumption)
+                return by_bernstein(question, total, about, assumption)
         dimension = 1.0 if question.one else float(question.n_features * self.n_components)
         # Hoeffding's inequality needs ln(2/delta) / 2, which is more than 10 ln(1/delta) where delta is above .96
         log_chance = max(10.0 * math.log(1.0 / delta), math.log(2.0 / delta) / 2.0)
         error = "additive: eps cost(D0)" if reference_factor is None else "relative"
         queries = "one fixed query" if question.one else "all queries, pseudo-dimension taken as d k"
-        return Theorem(
-            rows=lambda eps: dimension * total(eps) ** 2 * log_chance / eps**2,
-            total=total,
+        return question.answer(
+            dimension * total**2 * log_chance / question.eps**2,
+            total,
+            f"10 D S^2 ln(1/delta) / eps^2, {about}{error}, {queries}",
             constant=10.0,
             dimension=dimension,
-            formula=f"10 D S^2 ln(1/delta) / eps^2, {about}{error}, {queries}",
             proved=question.one,
             assumption=assumption,
         )

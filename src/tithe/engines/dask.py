@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import Any, ClassVar
 
 from tithe.core.contracts import PlacedGroup, Placement
-from tithe.core.data import Block
+from tithe.core.data import Block, rows_of
 from tithe.core.parallel import limit_threads, single_blas_thread
 from tithe.core.params import OneOf, WholeNumber, check_value
 from tithe.core.passes import Engine, LeafWork, Leaves, Merge, MergeTree
@@ -187,7 +187,7 @@ class _Run:
             for part in group.parts:
                 values = list(part.keys)
                 if part.stop is not None:
-                    values = [add("cut", _cut, value, part.start, part.stop) for value in values]
+                    values = [add("cut", rows_of, value, slice(part.start, part.stop)) for value in values]
                 parts.append([part.number, part.start, values])
             keys.append(add(label, method, work.key, group.first, group.stop, parts))
             if len(group.parts) == 1:
@@ -260,11 +260,6 @@ def _joined_together(n_groups: int) -> int:
     return together
 
 
-def _cut(value: Any, start: int, stop: int) -> Any:
-    """Rows of an array or a frame."""
-    return value.iloc[start:stop] if hasattr(value, "iloc") else value[start:stop]
-
-
 def _call(work: Callable[[Any, int], Any], task: bytes, number: int) -> Any:
     return call_task(work, cloudpickle.loads(task), number)
 
@@ -290,14 +285,6 @@ _COMPARED: set[frozenset[str]] = set()
 _WARMED: set[tuple[str, str]] = set()  # address of a worker, and what it has compiled
 
 
-def _size_of_block(block: Block) -> int:
-    """Bytes of a block: Dask's memory limits and choice of workers need it."""
-    return block.n_bytes
-
-
-def _size_of_tree(tree: MergeTree[Any]) -> int:
-    return sum(int(sizeof(node)) for node in tree.slots)
-
-
-sizeof.register(Block)(_size_of_block)
-sizeof.register(MergeTree)(_size_of_tree)
+# bytes of rows: Dask's memory limits and choice of workers need them
+sizeof.register(Block)(lambda block: block.n_bytes)
+sizeof.register(MergeTree)(lambda tree: sum(int(sizeof(node)) for node in tree.slots))

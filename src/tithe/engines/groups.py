@@ -50,14 +50,11 @@ def call_task(work: Callable[[Any, int], Any], task: Callable[[], Any], number: 
 
 @dataclass(frozen=True)
 class FoldWork:
-    """The work of one pass. It is sent to a worker once, and tasks are numbers of leaves.
-
-    ``merge`` is None where the results of leaves are not merged.
-    """
+    """The work of one pass. It is sent to a worker once, and tasks are numbers of leaves."""
 
     leaves: Leaves
     leaf: LeafWork
-    merge: Merge | None
+    merge: Merge | None  # None where the results of leaves are not merged
 
     def run(self, start: int, stop: int, parts: Sequence[Any] = ()) -> MergeTree[Any] | Failure:
         """The tree of the leaves from ``start`` to ``stop``, read one after the other in one thread.

@@ -96,7 +96,7 @@ class SparkEngine(Engine):
             session = rows.table.sparkSession
             _n_threads(session)  # executors are compared
             with _clear_errors(session):
-                results, _ = _collected(rows.table.mapInArrow(_each_leaf_of_a_partition(work), _RESULTS))
+                results, _ = _collected(rows.table.mapInArrow(work.each_leaf, _RESULTS))
             yield from map(checked, results)
             return
         if stop is None:
@@ -104,7 +104,8 @@ class SparkEngine(Engine):
             return
         session = self._session()
         n_threads = _n_threads(session)
-        run = _of_numbers(partial(_each_leaf, FoldWork(leaves, leaf, None)))
+        work_of_leaf = FoldWork(leaves, leaf, None)
+        run = _of_numbers(lambda number: work_of_leaf.run_each(number, number + 1))
         for start in range(leaves.first, stop, _LEAVES_PER_THREAD * n_threads):
             n_leaves = min(stop - start, _LEAVES_PER_THREAD * n_threads)
             with _clear_errors(session):
@@ -131,7 +132,7 @@ class SparkEngine(Engine):
             step = groups[first : first + n_groups]
             with _clear_errors(session):
                 numbers = session.range(0, len(step), 1, len(step))
-                trees = numbers.mapInArrow(_of_numbers(partial(_tree_of_a_group, work, step)), _RESULTS)
+                trees = numbers.mapInArrow(_of_numbers(partial(_run_group, work, step)), _RESULTS)
                 results, _ = _collected(_joined(trees, len(step), merge, _MAX_TREES // n_steps))
             yield from map(checked, results)
 
@@ -156,10 +157,7 @@ _N_THREADS: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
 
 
 def _n_threads(session: Any) -> int:
-    """The cores of the executors, as far as Spark tells: the partitions that it makes of numbers.
-
-    The job that counts them also compares the CPUs that they run on, once for a session.
-    """
+    """The cores of the executors, as far as Spark tells; the job that counts them also compares their CPUs."""
     if session not in _N_THREADS:
         with _clear_errors(session):
             kinds = session.range(2**16).mapInArrow(_kind_of_executor, _KINDS).toArrow().to_pylist()
@@ -220,7 +218,7 @@ def _fold_partitions(rows: PartitionedRows, first: int, leaf: LeafWork, merge: M
     work = PartitionWork(rows.read, rows.level, first, leaf, merge)
     _n_threads(rows.table.sparkSession)  # executors are compared
     with _clear_errors(rows.table.sparkSession):
-        trees = rows.table.mapInArrow(_tree_of_a_partition(work), _RESULTS)
+        trees = rows.table.mapInArrow(work.trees, _RESULTS)
         trees, n_partitions = _collected(_joined(trees, len(rows.lengths), merge, _MAX_TREES))
     results = [checked(tree) for tree in trees]
     if n_partitions != sum(n_rows > 0 for n_rows in rows.lengths[first >> rows.level :]):
@@ -257,11 +255,7 @@ def _calling(work: Callable[[Any, int], Any]) -> Callable[..., Iterator[Any]]:
     return call
 
 
-def _each_leaf(work: FoldWork, number: int) -> list[Any] | Failure:
-    return work.run_each(number, number + 1)
-
-
-def _tree_of_a_group(work: FoldWork, groups: Sequence[tuple[int, int]], number: int) -> MergeTree[Any] | Failure:
+def _run_group(work: FoldWork, groups: Sequence[tuple[int, int]], number: int) -> MergeTree[Any] | Failure:
     return work.run(*groups[number])
 
 
@@ -286,16 +280,13 @@ def _join_group(merge: Merge) -> Callable[..., Any]:
 
 @dataclass(frozen=True)
 class PartitionWork:
-    """The work of one pass on the partitions of a DataFrame, from leaf ``first`` on.
-
-    ``merge`` is None where the results of leaves are not merged.
-    """
+    """The work of one pass on the partitions of a DataFrame, from leaf ``first`` on."""
 
     read: Read
     level: int
     first: int
     leaf: LeafWork
-    merge: Merge | None
+    merge: Merge | None  # None where the results of leaves are not merged
 
     def is_done(self, partition: int) -> bool:
         return partition + 1 << self.level <= self.first
@@ -320,32 +311,26 @@ class PartitionWork:
             return Failure(error)
         return tree.join(MergeTree((), stop, stop), self.merge) if has_rows else None
 
-
-def _tree_of_a_partition(work: PartitionWork) -> Callable[..., Iterator[Any]]:
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def trees(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """`run` for the partition of this task of Spark."""
         partition = partition_id()
-        tree = None if work.is_done(partition) else work.run(partition, batches)
+        tree = None if self.is_done(partition) else self.run(partition, batches)
         for _ in batches:  # Spark ends a worker that leaves some, and the next one takes seconds to start
             pass
         if tree is not None:
             yield _result(partition, tree)
 
-    return run
-
-
-def _each_leaf_of_a_partition(work: PartitionWork) -> Callable[..., Iterator[Any]]:
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def each_leaf(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The results of its leaves one by one."""
         partition = partition_id()
-        if work.is_done(partition):
+        if self.is_done(partition):
             return
         try:
-            for number, result in work.results(partition, batches):
-                if number >= work.first:
+            for number, result in self.results(partition, batches):
+                if number >= self.first:
                     yield _result(number, result)
         except CALLERS_MISTAKES as error:
-            yield _result(partition << work.level, Failure(error))
-
-    return run
+            yield _result(partition << self.level, Failure(error))
 
 
 def _batches(tasks: Iterable[Callable[[], Any]], n_tasks: int) -> Iterator[tuple[list[int], list[bytes]]]:

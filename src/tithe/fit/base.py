@@ -30,8 +30,7 @@ from tithe.core.registry import make
 from tithe.core.seeding import as_seed, rng_for
 from tithe.core.state_checks import Check, Each, Instance, Integer, Sometimes, Text, check_of, expect
 from tithe.fit.results import Described, StoredEstimator
-from tithe.reduce.build import reduce_rows
-from tithe.reduce.plan import Plan
+from tithe.reduce.plan import Plan, reduce_rows
 from tithe.reduce.stream import CoresetStream
 from tithe.rows.arrays import as_block, check_weights, is_frame
 from tithe.rows.clusters import as_rows, is_spark_frame

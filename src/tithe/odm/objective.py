@@ -16,7 +16,7 @@ from tithe.linear.objective import LabelledLinearObjective
 from tithe.odm.kernels.linear import MarginSums, margin_sweep, row_squares
 from tithe.odm.solvers.linear_problem import LinearProblem
 from tithe.odm.solvers.linear_solvers import gain_of_step
-from tithe.theory.theorems import DRAWN_BY, SizeQuestion, Theorem, TheoremObjective, by_sensitivities, needed_total
+from tithe.theory.theorems import DRAWN_BY, SizeBound, SizeQuestion, TheoremObjective, by_sensitivities, needed_total
 
 _SMALLEST_DRIFT = 1e-3  # of a Newton step whose promise is exact but for rounding
 _MIN_STRENGTH, _MAX_STRENGTH = 1e-100, 1e100  # the squares of parameters within these neither over- nor underflow
@@ -131,11 +131,11 @@ class MarginObjective(LabelledLinearObjective[MarginSums], TheoremObjective):
     def strengthened(self, factor: float) -> Self:
         return replace(self, lam=min(max(self.lam * factor, _MIN_STRENGTH), _MAX_STRENGTH))
 
-    def size_theorem(self, question: SizeQuestion) -> Theorem:
+    def size_theorem(self, question: SizeQuestion) -> SizeBound:
         n_classes = 2 if self.lacks_classes else self.n_classes
         dimension = float((n_classes if n_classes > 2 else 1) * (question.n_features + 1))
         total = needed_total(self.name, question.total_sensitivity)
-        theorem = by_sensitivities(question.one, total, dimension, question.delta, assumption=DRAWN_BY)
+        theorem = by_sensitivities(question, total, dimension, assumption=DRAWN_BY)
         if not (self.fit_intercept and math.isinf(self.intercept_scaling)):
             return theorem
         return replace(theorem, proved=False, formula=f"{theorem.formula}; with a free intercept S is no bound")

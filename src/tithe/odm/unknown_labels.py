@@ -31,7 +31,7 @@ from tithe.odm.solvers.kernel_matrix import (
 )
 from tithe.odm.solvers.label_search import LabelSearch
 from tithe.odm.solvers.labelings import checked_links
-from tithe.reduce.build import build_coreset
+from tithe.reduce.plan import build_coreset
 
 _NEIGHBOUR = 10  # whose median distance is the width of the kernel
 _JITTERS = (1e-10, 1e-8, 1e-6, 1e-4)  # shares of the mean diagonal

@@ -29,7 +29,7 @@ from tithe.fit.results import Described, named_values
 from tithe.online.chain import KERNELS, PRESETS, SCALES, TINY, Chain, FinishedChain, inverse_temperature
 from tithe.online.kernels import LARGEST, SLACK
 from tithe.rows.arrays import is_frame
-from tithe.storage.checkpoint import State, clean_state, load_state, save_state
+from tithe.storage.checkpoint import clean_state, load_state, save_state
 
 
 def regret_bounds(
@@ -436,17 +436,15 @@ class PACO(ClusterMixin, Described, BaseEstimator):
         existing = load_state(path, missing_ok=True) if os.path.abspath(path) != place else None
         if existing is not None and existing.about.get("id") != identity:
             raise ValueError(f"{os.fspath(path)!r} holds the state of another run: give another folder, or remove it.")
-        about = {"kind": "online", "id": identity, "n_rows": self.n_rows_}
-        save_state(path, State(objects={"learner": self}, rows={}, about=about))
+        save_state(path, self, {"kind": "online", "id": identity})
         self._home = (os.path.abspath(path), identity)
 
     @classmethod
     def resume(cls, path: str | os.PathLike[str]) -> Self:
         """The learner as it was when `checkpoint` wrote it."""
-        state = load_state(path)
-        assert state is not None
-        learner = state.objects.get("learner")
-        identity = state.about.get("id")
+        saved = load_state(path)
+        assert saved is not None
+        learner, identity = saved.state, saved.about.get("id")
         if not isinstance(learner, cls) or not isinstance(identity, str):
             raise FileFormatError(f"{os.fspath(path)!r} is not the checkpoint of an online clustering.")
         clean_state(path)

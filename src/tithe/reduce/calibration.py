@@ -52,21 +52,14 @@ Residuals = Callable[[Block], Array]  # (n, c) for the rows of a block
 
 @dataclass(frozen=True, kw_only=True)
 class CalibrationReport:
-    """What calibration changed. It is recorded in the provenance of a coreset.
+    """What calibration changed. It is recorded in the provenance of a coreset."""
 
-    ``residual`` is the largest error left in a steered total, relative to that total's own scale
-    (weight times root mean square of the column); ``before`` is the same for the draw.
-    ``largest_change`` is the largest factor, or inverse factor, applied to a weight.
-    ``share_clipped`` is the share of rows at a bound. ``n_totals`` of ``n_known`` totals were used,
-    ``n_beyond`` of them beyond the basic ones.
-    """
-
-    before: float
-    residual: float
-    largest_change: float
-    share_clipped: float
-    n_totals: int
-    n_beyond: int
+    before: float  # `residual` of the draw
+    residual: float  # the largest error of a steered total, relative to weight times root mean square of its column
+    largest_change: float  # the largest factor, or inverse factor, of a weight
+    share_clipped: float  # of the rows, those at a bound
+    n_totals: int  # that were used
+    n_beyond: int  # of these, those beyond the basic ones
     n_known: int
 
     def provenance(self) -> dict[str, float | int]:

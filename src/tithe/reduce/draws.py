@@ -77,12 +77,12 @@ def draw_by_class(scores: Scores | Array, strata: Array | None, size: int, rng: 
                 "ask for at least as many rows as classes."
             )
         floor = np.minimum(np.minimum(MIN_DRAWS_OF_A_CLASS, rows), size // (2 * present))
-        return _shares(totals, np.where(totals > 0.0, np.maximum(1, floor), 0), size)
+        return shared_out(totals, np.where(totals > 0.0, np.maximum(1, floor), 0), size)
 
     return draw_in_classes(scores, strata, n_classes, allocate, rng)
 
 
-def _shares(totals: Array, minimum: Array, size: int) -> Array:
+def shared_out(totals: Array, minimum: Array, size: int) -> Array:
     """``size`` draws in proportion to the totals, by largest remainders, and at least ``minimum`` for each."""
     fixed = totals <= 0.0
     while True:

@@ -259,8 +259,6 @@ def draw_in_classes(
 
 
 _FAST = {"contract", "reassoc", "nsz"}
-_INITIAL_CAPACITY = 64  # centres
-_SCAN_SHARE = 0.03  # share of the rows from which a scan of all is faster than following lists (measured)
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
@@ -275,10 +273,15 @@ def _apart_dense(X, i, sign, point, centre_sign, constant):
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def _measure_dense(X, signs, chosen, point, centre_sign, constant, apart, first, last, rows):
-    """Squared distances of the rows ``chosen`` from a centre."""
-    for k in range(first * rows, min(chosen.shape[0], last * rows)):
-        apart[k] = _apart_dense(X, chosen[k], signs[chosen[k]], point, centre_sign, constant)
+def _cover_dense(X, signs, groups, point, sign, group, constant, gaps, number, best, nearest, first, last):
+    """Rows join the new centre ``number`` where it is closer; ``gaps`` are its squared distances from the others."""
+    for i in range(first * BLOCK_ROWS, min(X.shape[0], last * BLOCK_ROWS)):
+        c = nearest[i]
+        # a row nearer to its centre than half the distance of the two centres stays; those of no weight have no centre
+        if gaps[c] < 4.0 * best[i] if c >= 0 else best[i] > 0.0 and groups[i] == group:
+            apart = _apart_dense(X, i, signs[i], point, sign, constant)
+            if apart < best[i]:
+                best[i], nearest[i] = apart, number
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
@@ -295,10 +298,15 @@ def _apart_csr(data, indices, indptr, i, sign, point, square, centre_sign, const
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def _measure_csr(data, indices, indptr, signs, chosen, point, square, centre_sign, constant, apart, first, last, rows):
-    for k in range(first * rows, min(chosen.shape[0], last * rows)):
-        i = chosen[k]
-        apart[k] = _apart_csr(data, indices, indptr, i, signs[i], point, square, centre_sign, constant)
+def _cover_csr(
+    data, indices, indptr, signs, groups, point, square, sign, group, constant, gaps, number, best, nearest, first, last
+):
+    for i in range(first * BLOCK_ROWS, min(signs.shape[0], last * BLOCK_ROWS)):
+        c = nearest[i]
+        if gaps[c] < 4.0 * best[i] if c >= 0 else best[i] > 0.0 and groups[i] == group:
+            apart = _apart_csr(data, indices, indptr, i, signs[i], point, square, sign, constant)
+            if apart < best[i]:
+                best[i], nearest[i] = apart, number
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
@@ -311,78 +319,6 @@ def _gaps_dense(points, same, point):
             total += step * step
         gaps[c] = total * (1.0 - 1e-9)
     return gaps
-
-
-@njit(cache=True, nogil=True)
-def _candidates(gaps, reach, head, next_row, best, chosen):
-    """Rows that may be closer to a new centre: farther from their own centre than half its distance to the new one."""
-    count = 0
-    for c in range(gaps.shape[0]):
-        if gaps[c] < 4.0 * reach[c]:
-            i = head[c]
-            while i >= 0:
-                if gaps[c] < 4.0 * best[i]:
-                    chosen[count] = i
-                    count += 1
-                i = next_row[i]
-    return count
-
-
-@njit(cache=True, nogil=True)
-def _candidates_in_order(gaps, best, nearest, chosen):
-    """The rows of `_candidates`, in the order of the rows: faster if they are many."""
-    count = 0
-    for i in range(best.shape[0]):
-        if nearest[i] >= 0 and gaps[nearest[i]] < 4.0 * best[i]:
-            chosen[count] = i
-            count += 1
-    return count
-
-
-@njit(cache=True, nogil=True)
-def _move_rows_in_order(chosen, reach, farthest, head, next_row, best, nearest, apart, number):
-    """`_move_rows` for the rows of `_candidates_in_order`: all lists are built again, in the order of the rows."""
-    for k in range(chosen.shape[0]):
-        if apart[k] < best[chosen[k]]:
-            best[chosen[k]], nearest[chosen[k]] = apart[k], number
-    head[: number + 1], reach[: number + 1] = -1, -1.0
-    for i in range(best.shape[0] - 1, -1, -1):
-        c = nearest[i]
-        if c >= 0:
-            next_row[i], head[c] = head[c], i
-            if best[i] >= reach[c]:
-                reach[c], farthest[c] = best[i], i
-
-
-@njit(cache=True, nogil=True)
-def _move_rows(gaps, reach, farthest, head, next_row, best, nearest, apart, number):
-    """Move rows to the new centre where it is closer; ``apart`` are the distances of the candidates, in order.
-
-    Rows of a centre c are the list head[c], next_row[head[c]], ...; farthest[c] is reach[c] away (squared).
-    """
-    at = 0
-    for c in range(gaps.shape[0]):
-        if not gaps[c] < 4.0 * reach[c]:
-            continue
-        limit, i, previous = gaps[c], head[c], -1
-        reach[c], farthest[c] = -1.0, -1
-        while i >= 0:
-            following, centre = next_row[i], c
-            if limit < 4.0 * best[i]:
-                if apart[at] < best[i]:
-                    best[i], centre = apart[at], number
-                at += 1
-            if centre == number:
-                if previous < 0:
-                    head[c] = following
-                else:
-                    next_row[previous] = following
-                next_row[i], head[number], nearest[i] = head[number], i, number
-            else:
-                previous = i
-            if best[i] > reach[centre] or (best[i] == reach[centre] and i < farthest[centre]):
-                reach[centre], farthest[centre] = best[i], i
-            i = following
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
@@ -413,29 +349,8 @@ class FarthestFirst:
     """Centres among the rows, each the one farthest from those before it; prefixes serve larger radii.
 
     After k centres every row is within ``radius`` of one of them, centres are at least that far apart, and no
-    set of fewer than k rows covers all within half of it. k centres take at most k passes over the rows; rows of a
-    centre that is twice as far from the new one as from all of its rows are skipped, which soon are most.
-
-    Parameters
-    ----------
-    X : (n, d), dense or CSR
-    signs : (n,) float64 of 1 and -1, or None
-    groups : (n,) int32 or None
-        Rows of different groups never share a centre.
-    constant : float
-    weight : (n,) or None
-        Rows of weight zero are neither covered nor chosen.
-    start : int
-        The first centre, a row of positive weight.
-
-    Attributes
-    ----------
-    centres : list of int
-        Positions, in the order in which they were found.
-    radii : list of float
-        ``radii[k]``: the largest distance of a row from the nearest of the first k + 1 centres.
-    nearest : (n,) int32
-        The number of the nearest centre of each row, of the first found if several are; -1 for rows of no weight.
+    set of fewer than k rows covers all within half of it. X is dense or CSR, ``signs`` are 1 and -1. Rows of different
+    ``groups`` never share a centre; those of weight zero are neither covered nor chosen. The first centre is ``start``.
     """
 
     def __init__(
@@ -452,24 +367,13 @@ class FarthestFirst:
         self._X, self._constant, self._weight = X, float(constant), weight
         self._signs = np.ones(n) if signs is None else signs
         self._groups = np.zeros(n, np.int32) if groups is None else groups
-        positive = np.arange(n) if weight is None else np.flatnonzero(weight > 0.0)
-        self._waiting = {int(g): positive[self._groups[positive] == g] for g in np.unique(self._groups[positive])}
-        self._best = np.full(n, np.inf)
-        self._next_row = np.full(n, -1, np.int64)
-        self._chosen = np.empty(n, np.int64)
-        self.nearest = np.full(n, -1, np.int32)
-        self.centres: list[int] = []
-        self.radii: list[float] = []
-        self._scan_all = True  # whether the last centre had many candidates
-        self._centre_arrays: dict[str, Array] = {
-            "reach": np.empty(_INITIAL_CAPACITY),
-            "farthest": np.empty(_INITIAL_CAPACITY, np.int64),
-            "head": np.empty(_INITIAL_CAPACITY, np.int64),
-            "squares": np.empty(_INITIAL_CAPACITY),
-            "sign": np.empty(_INITIAL_CAPACITY),
-            "group": np.empty(_INITIAL_CAPACITY, np.int32),
-            "points": np.empty((0 if sparse.issparse(X) else _INITIAL_CAPACITY, X.shape[1])),
-        }
+        self._best = np.full(n, np.inf)  # squared distances from the nearest centres
+        if weight is not None:
+            self._best[~(weight > 0.0)] = -1.0
+        self._points, self._squares = np.empty((0, X.shape[1])), list[float]()  # of the centres, with room for more
+        self.nearest = np.full(n, -1, np.int32)  # the nearest centre of each row, the first found if several are
+        self.centres: list[int] = []  # positions, in the order in which they were found
+        self.radii: list[float] = []  # radii[k]: how far a row is at most from the nearest of the first k + 1 centres
         self._add(int(start))
 
     @property
@@ -491,78 +395,42 @@ class FarthestFirst:
         return mass
 
     def _add(self, row: int) -> None:
-        number = len(self.centres)
-        arrays = self._centre_arrays
-        if number == len(arrays["head"]):
-            arrays.update({name: np.concatenate([array, np.empty_like(array)]) for name, array in arrays.items()})
-        point = (self._X[[row]].toarray()[0] if sparse.issparse(self._X) else self._X[row]).astype(np.float64)
-        if not sparse.issparse(self._X):
-            arrays["points"][number] = point
-        values = {"squares": point @ point, "sign": self._signs[row], "group": self._groups[row]}
-        for name, value in {**values, "head": -1, "farthest": -1, "reach": -1.0}.items():
-            arrays[name][number] = value
-        waiting = self._waiting.pop(int(self._groups[row]), None)
-        if waiting is not None:
-            self._start_group(waiting, number, row, self._measured(waiting, row, point))
-        else:
-            gaps = self._gaps(point, row)
-            lists = (arrays["head"], self._next_row, self._best)
-            ends = (arrays["reach"], arrays["farthest"])
-            if self._scan_all:
-                chosen = self._chosen[: _candidates_in_order(gaps, self._best, self.nearest, self._chosen)]
-                _move_rows_in_order(chosen, *ends, *lists, self.nearest, self._measured(chosen, row, point), number)
+        X, number = self._X, len(self.centres)
+        is_sparse = sparse.issparse(X)
+        point = (X[[row]].toarray()[0] if is_sparse else X[row]).astype(np.float64)
+        gaps = self._gaps(point, row)
+        state = (self._signs[row], self._groups[row], self._constant, gaps, number, self._best, self.nearest)
+
+        def run(first: int, last: int) -> None:
+            if is_sparse:
+                rows = (X.data, X.indices, X.indptr, self._signs, self._groups, point, float(point @ point))
+                _cover_csr(*rows, *state, first, last)
             else:
-                chosen = self._chosen[: _candidates(gaps, arrays["reach"], *lists, self._chosen)]
-                _move_rows(gaps, *ends, *lists, self.nearest, self._measured(chosen, row, point), number)
-            self._scan_all = len(chosen) > _SCAN_SHARE * len(self._best)
+                _cover_dense(X, self._signs, self._groups, point, *state, first, last)
+
+        n_parts = -(-X.shape[0] // BLOCK_ROWS)
+        over_parts(run, n_parts, serial=n_parts < 5)
+        self._best[row], self.nearest[row] = 0.0, number  # sparse products may round to another number
         self.centres.append(row)
-        self._farthest, reach = self._next()
-        self.radii.append(float(np.sqrt(reach)))
-
-    def _start_group(self, rows: Array, number: int, row: int, apart: Array) -> None:
-        """The first centre of a group gets all of its rows."""
-        arrays = self._centre_arrays
-        self._best[rows], self.nearest[rows] = apart, number
-        self._next_row[rows[:-1]] = rows[1:]
-        arrays["head"][number] = rows[0]
-        top = int(np.argmax(apart))
-        arrays["reach"][number], arrays["farthest"][number] = apart[top], rows[top]
-
-    def _next(self) -> tuple[int, float]:
-        """The row farthest from its centre, and its squared distance; rows of a group without a centre come first."""
-        if self._waiting:
-            return min(int(rows[0]) for rows in self._waiting.values()), np.inf
-        reach, farthest = (self._centre_arrays[name][: len(self.centres)] for name in ("reach", "farthest"))
-        largest = float(reach.max())
-        return int(farthest[reach == largest].min()), largest
-
-    def _measured(self, rows: Array, row: int, point: Array) -> Array:
-        """Squared distances of ``rows`` from a new centre."""
-        X, apart, step = self._X, np.empty(len(rows)), 4096
-        args = (self._signs[row], self._constant, apart)
-
-        def run(a: int, b: int) -> None:
-            if sparse.issparse(X):
-                row_args = (X.data, X.indices, X.indptr, self._signs, rows, point, float(point @ point))
-                _measure_csr(*row_args, *args, a, b, step)
-            else:
-                _measure_dense(X, self._signs, rows, point, *args, a, b, step)
-
-        over_parts(run, -(-len(rows) // step), serial=len(rows) < 5 * step)
-        apart[rows == row] = 0.0  # sparse products may round to another number
-        return apart
+        self._squares.append(float(point @ point))
+        if not is_sparse:
+            if number == len(self._points):
+                self._points = np.concatenate([self._points, np.empty((max(64, number), X.shape[1]))])
+            self._points[number] = point
+        self._farthest = int(np.argmax(self._best))
+        self.radii.append(float(np.sqrt(self._best[self._farthest])))
 
     def _gaps(self, point: Array, row: int) -> Array:
         """Squared distances of the new centre from those before it, a little less; infinite in other groups: (k,)."""
-        arrays = {name: array[: len(self.centres)] for name, array in self._centre_arrays.items()}
-        same = arrays["sign"] * self._signs[row]
+        centres = np.array(self.centres, np.int64)
+        same = self._signs[centres] * self._signs[row]
         if sparse.issparse(self._X):
-            sizes = arrays["squares"] + point @ point
-            gaps = sizes - 2.0 * same * (self._X[self.centres] @ point) - 1e-9 * sizes
+            sizes = np.array(self._squares) + point @ point
+            gaps = sizes - 2.0 * same * (self._X[centres] @ point) - 1e-9 * sizes
         else:
-            gaps = _gaps_dense(arrays["points"], same, point)
+            gaps = _gaps_dense(self._points[: len(centres)], same, point)
         gaps += np.where(same > 0.0, 0.0, 4.0 * self._constant**2)
-        gaps[arrays["group"] != self._groups[row]] = np.inf
+        gaps[self._groups[centres] != self._groups[row]] = np.inf
         return gaps
 
 

@@ -22,9 +22,9 @@ from tithe.core.passes import DataPass
 from tithe.core.registry import make
 from tithe.core.seeding import as_seed, rng_for
 from tithe.core.state_checks import LARGEST
-from tithe.reduce.build import reduce_rows
 from tithe.reduce.calibration import calibrated
-from tithe.reduce.plan import Notes, Plan
+from tithe.reduce.draws import shared_out
+from tithe.reduce.plan import Notes, Plan, reduce_rows
 from tithe.rows.schema import TableSchema
 from tithe.storage.coresets import load_coreset, load_schema, saved_feature_names
 
@@ -453,7 +453,8 @@ def site_sizes(
     else:
         seed = as_seed(random_state)
         shares = np.array([_local_cost(part.coreset, seed, number) for number, part in enumerate(parts)])
-    return _largest_remainder(shares, coreset_size)
+    shares = shares if shares.sum() > 0.0 else np.ones(len(parts))
+    return [int(size) for size in shared_out(shares, np.ones(len(parts), np.int64), coreset_size)]
 
 
 def _local_cost(coreset: Coreset, seed: int, number: int) -> float:
@@ -465,16 +466,3 @@ def _local_cost(coreset: Coreset, seed: int, number: int) -> float:
     if pilot is None:
         pilot = objective.pilot(coreset, rng=rng_for(seed, "pilot", number))
     return float(coreset.weights() @ objective.cost(coreset, pilot))
-
-
-def _largest_remainder(shares: Array, total: int) -> list[int]:
-    """Whole numbers in proportion to the shares that add up to ``total``, none below one."""
-    shares = np.maximum(shares, 0.0)
-    shares = shares / shares.sum() if shares.sum() > 0.0 else np.full(len(shares), 1.0 / len(shares))
-    rest = total - len(shares)  # beside the one that each has
-    wanted = np.maximum(shares * total - 1.0, 0.0)
-    wanted *= rest / max(wanted.sum(), np.finfo(np.float64).tiny)
-    sizes = np.floor(wanted).astype(int)
-    left = rest - int(sizes.sum())
-    sizes[np.argsort(sizes - wanted, kind="stable")[:left]] += 1
-    return [int(size) + 1 for size in sizes]

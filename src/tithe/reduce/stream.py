@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Self
 from uuid import uuid4
@@ -18,10 +17,10 @@ from tithe.core.parallel import single_blas_thread
 from tithe.core.params import OneOf, RealNumber, WholeNumber, check_value, resolve_size
 from tithe.core.passes import Merge, Tree
 from tithe.core.seeding import as_seed
-from tithe.core.state_checks import LARGEST, Instance, Integer, Optional, Storable, StoredState, checked, expect
+from tithe.core.state_checks import LARGEST, Instance, Integer, Optional, Storable, StoredState, expect
 from tithe.reduce.plan import Plan, Reducer, leaf_rows_for, node_rows_for
 from tithe.rows.batches import LeafBuffer, difference, is_like
-from tithe.storage.checkpoint import State, clean_state, load_state, restored_tree, save_state, saved_tree
+from tithe.storage.checkpoint import clean_state, load_state, save_state
 from tithe.storage.leaf_store import LeafStore
 
 _WINDOW_PARTS = 8  # parts of a window that are dropped one at a time
@@ -202,25 +201,6 @@ def _check_mergeable(state: StreamState, other: StreamState) -> None:
 
 
 # -- on disk ---------------------------------------------------------------------------------------
-
-
-def saved(state: StreamState) -> tuple[dict[str, Any], dict[str, Block]]:
-    """The state as objects and rows of a checkpoint."""
-    blocks = {"buffer": state.rows.rest(), "like": state.rows.like, "absorbed": state.absorbed}
-    rows = {**saved_tree(state.tree), **{name: block for name, block in blocks.items() if block is not None}}
-    buffer = replace(state.rows, parts=(), like=None)
-    without_rows = replace(state, rows=buffer, tree=Tree(n_leaves=state.tree.n_leaves), absorbed=None)
-    return {"state": without_rows}, rows
-
-
-def restored(objects: Mapping[str, Any], rows: Mapping[str, Any]) -> StreamState:
-    """The state from what `saved` returned, checked."""
-    state = objects["state"]
-    expect(isinstance(state, StreamState), "there is no state of a stream")
-    buffer = replace(state.rows, parts=(rows["buffer"],) if "buffer" in rows else (), like=rows.get("like"))
-    tree = restored_tree(rows, state.tree.n_leaves)
-    whole: StreamState = replace(state, rows=checked(buffer), tree=tree, absorbed=rows.get("absorbed"))
-    return checked(whole)
 
 
 def reduced_rows(state: StreamState, ids: Array) -> Array:
@@ -578,8 +558,7 @@ class CoresetStream(StoredState):
                 )
         leaves = None if folders.store is None else os.path.abspath(folders.store.path)
         about = {"kind": "stream", "id": folders.stream_id, "notes": self.notes, "leaves": leaves}
-        objects, rows = saved(self.state)
-        save_state(path, State(objects=objects, rows=rows, about=about))
+        save_state(path, self.state, about)
         folders.checkpoint = folder
         self._remove_expired_leaves()
 
@@ -593,7 +572,8 @@ class CoresetStream(StoredState):
         self = cls.__new__(cls)
         self._folders = folders = Folders()
         try:
-            self.state, self.notes = restored(files.objects, files.rows), dict(files.about["notes"])
+            expect(isinstance(files.state, StreamState), "there is no state of a stream")
+            self.state, self.notes = files.state, dict(files.about["notes"])
             folders.stream_id, leaves = str(files.about["id"]), files.about["leaves"]
             expect(leaves is None or isinstance(leaves, str), "the folder of its leaves has no name")
         except (LookupError, TypeError, AttributeError, ArithmeticError, ValueError) as error:

@@ -42,10 +42,9 @@ from tithe.linear.logistic_objective import LogisticObjective
 from tithe.linear.objective import LinearModelObjective
 from tithe.linear.regression import NumericTarget
 from tithe.linear.regression_objectives import SingleScoreObjective
-from tithe.reduce.build import reduce_rows
 from tithe.reduce.distortion import random_queries, ratio_error, total_costs
 from tithe.reduce.generic import GenericObjective
-from tithe.reduce.plan import Plan, resolve_pair
+from tithe.reduce.plan import Plan, reduce_rows, resolve_pair
 from tithe.report.comparison import PHASES, Comparison, recommend
 from tithe.rows.clusters import as_rows
 from tithe.rows.leaves import MappedSource, SplitSource
@@ -269,16 +268,13 @@ _USUAL_MEMORY = 2**30  # bytes that rows may take where the system does not say 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ComparedRows:
-    """Rows to learn from, as a block where they fit into memory, and rows that are held out.
-
-    ``objective`` knows the classes, and y holds their numbers. ``max_rows`` is the number of rows that fit into memory.
-    """
+    """Rows to learn from, as a block where they fit into memory, and rows that are held out."""
 
     training: Block | Source
     held_out: Block
-    objective: Objective
+    objective: Objective  # knows the classes, and y holds their numbers
     n_rows: int
-    max_rows: int
+    max_rows: int  # that fit into memory
     engine: Any
 
     def data(self) -> DataPass:
@@ -601,10 +597,7 @@ def _polished(
 
 
 class Judge:
-    """Scores solutions on rows held out.
-
-    ``quality`` is the name of the score that says how well an objective's solutions do their job.
-    """
+    """Scores solutions on rows held out, by the score ``quality`` that fits the objective."""
 
     def __init__(self, objective: Objective, rows: Block) -> None:
         self.objective, self.rows, self._weight = objective, rows, rows.weights()

@@ -199,7 +199,8 @@ def coreset_run(
     ``held_out`` are scores on rows that were not learned from before the scores were made; ``n_held_out`` rows of the
     files were not learned from afterwards either. ``row_names`` are the values of a column that names the rows.
     """
-    coreset, certificate = labelled_coreset(model), certificate_of(model)
+    # estimators of other libraries have only the scores on rows held out
+    coreset, certificate = labelled_coreset(model), None if isinstance(model, CoresetEstimator) else model.certificate_
     model_file, not_saved = _saved(model, rows=keep_rows)
     details = {} if held_out is None else held_out.details
     errors = error_figures(details)
@@ -254,11 +255,6 @@ def _saved(model: CoresetLearner, *, rows: bool) -> tuple[bytes | None, str | No
         if not isinstance(model, CoresetEstimator):
             raise
         return None, str(error)
-
-
-def certificate_of(model: CoresetLearner) -> Certificate | None:
-    """The certificate of a model; one of another library has only the scores on rows held out."""
-    return None if isinstance(model, CoresetEstimator) else model.certificate_
 
 
 def labelled_coreset(model: Any) -> Coreset:

@@ -19,16 +19,13 @@ MAX_TYPICAL_COLUMNS = 8  # that the table of typical rows shows
 
 @dataclass(frozen=True, kw_only=True)
 class ResultTable:
-    """A table with a title, the names of its columns, rows of text, and a sentence on how to read it.
-
-    ``is_text`` says that most cells are words, which a page aligns at the left.
-    """
+    """A table of text."""
 
     title: str
     columns: list[str]
     rows: list[list[str]]
-    note: str = ""
-    is_text: bool = False
+    note: str = ""  # how to read it
+    is_text: bool = False  # whether most cells are words, which a page aligns at the left
 
 
 def result_tables(results: Mapping[str, Any], *, most: int, typical_rows: bool = False) -> list[ResultTable]:

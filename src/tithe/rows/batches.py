@@ -26,25 +26,13 @@ class LeafBuffer(Storable):
     Leaf number j holds the rows with ids j * leaf_size .. (j + 1) * leaf_size - 1, so neither the size
     of the batches nor rows that are missing have any influence on where another row belongs. Ids
     count on from the last one, or are given, ascending. Rows of weight zero are left out.
-
-    Parameters
-    ----------
-    leaf_size : int
-    next_row : int
-        The id of the next row.
-    parts : tuple of Block
-        The rows of the open leaf, in order.
-    like : Block or None
-        No rows, but the columns and types of all rows so far.
-    columns : tuple of str or None
-        The names of the columns of the first frame. Those of later frames are brought into their order.
     """
 
     leaf_size: Annotated[int, Integer(least=1)]
-    next_row: int = 0
-    parts: tuple[Block, ...] = ()
-    like: Block | None = None
-    columns: tuple[str, ...] | None = None
+    next_row: int = 0  # its id
+    parts: tuple[Block, ...] = ()  # the rows of the open leaf, in order
+    like: Block | None = None  # no rows, but the columns and types of all rows so far
+    columns: tuple[str, ...] | None = None  # of the first frame; those of later ones are brought into their order
 
     def check_relations(self) -> None:
         last = -1
@@ -162,11 +150,7 @@ def _joined(parts: Sequence[Block]) -> Block:
 
 
 class BatchSource(Source):
-    """Batches in order: arrays, CSR matrices, frames, ``(X, y)`` or ``(X, y, sample_weight)``.
-
-    Rows are numbered in order of arrival and regrouped into leaves (`LeafBuffer`). The iterable is
-    read once.
-    """
+    """Batches in order, regrouped into leaves: arrays, frames, ``(X, y)`` or ``(X, y, sample_weight)``; read once."""
 
     replayable = False
 

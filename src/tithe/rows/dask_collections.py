@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from tithe.core.contracts import PlacedGroup, PlacedPart, Placement, Source
-from tithe.core.data import Array, Block, concat
+from tithe.core.data import Array, Block, concat, rows_of
 from tithe.core.labels import distinct_labels
 from tithe.rows.arrays import as_matrix, plain_weights
 from tithe.rows.blocks import BlockBuilder, bad_rows, row_of, target_classes, what_is_wrong
@@ -26,10 +26,7 @@ from tithe.rows.schema import TableSchema, frame_table
 
 
 class PartitionRows(ABC):
-    """Makes blocks of the values of a partition: X, and y and the weights where there are any.
-
-    It travels to the workers, so it holds nothing that is large.
-    """
+    """Makes blocks of the values of a partition, X, and y and the weights if any. It travels to the workers."""
 
     n_features: int
     row_bytes: int
@@ -43,16 +40,6 @@ class PartitionRows(ABC):
     @abstractmethod
     def classes(self, values: Sequence[Any]) -> Array:
         """The distinct values of the target in a partition, in ascending order."""
-
-
-def cut(value: Any, start: int, stop: int) -> Any:
-    """The rows of an array, a matrix or a frame from ``start`` to ``stop``."""
-    return value.iloc[start:stop] if hasattr(value, "iloc") else value[start:stop]
-
-
-def take(value: Any, places: Array) -> Any:
-    """The rows of an array, a matrix or a frame at ``places``."""
-    return value.iloc[places] if hasattr(value, "iloc") else value[places]
 
 
 @dataclass(frozen=True, eq=False)
@@ -193,21 +180,9 @@ Part = tuple[int, int, tuple[Any, ...]]  # number of a partition, first row in i
 class DaskSource(Source):
     """Rows of a Dask array or frame. Row ids are positions.
 
-    The leaves of an array are cut at multiples of their size, whatever its chunks; those of a frame are its partitions.
-
-    Parameters
-    ----------
-    rows : PartitionRows
-        Makes blocks of the partitions.
-    parts : list of tuples of Delayed
-        The partitions: X, and y and the weights where there are any.
-    lengths : array of int
-        Rows of each partition.
-    by_rows : bool
-        Whether leaves are cut at multiples of their size; else they are the partitions.
-    identity : str
-    explain : callable
-        Returns an error that says more than one that a partition raised, or the same.
+    The leaves of an array are cut at multiples of their size, whatever its chunks (``by_rows``); those of a frame are
+    its partitions. ``parts`` are tuples of Delayed: X, and y and the weights where there are any. ``explain`` returns
+    an error that says more than one that a partition raised, or the same.
     """
 
     def __init__(
@@ -290,7 +265,7 @@ class DaskSource(Source):
         whole = offset == 0 and (start, stop) == (0, n_rows)
         if whole and len(values[0]) != n_rows:
             raise ValueError(f"Partition {number} has {len(values[0])} rows now and had {n_rows} before.")
-        chosen = values if whole else [cut(value, start - offset, stop - offset) for value in values]
+        chosen = values if whole else [rows_of(value, slice(start - offset, stop - offset)) for value in values]
         places = np.arange(start, stop)
         return self.rows.block(number, chosen, places + self._edges[number], places)
 
@@ -380,7 +355,7 @@ class DaskSource(Source):
 
 
 def _drawn_rows(values: Sequence[Any], rows: PartitionRows, number: int, ids: Array, places: Array) -> Block:
-    return rows.block(number, [take(value, places) for value in values], ids, places)
+    return rows.block(number, [rows_of(value, places) for value in values], ids, places)
 
 
 class _Collection:
@@ -510,15 +485,12 @@ def _sample(X: Any, lengths: Array) -> list[tuple[int, Any]]:
         for i, share in zip(numbers, shares, strict=True)
         if share
     ]
-    try:
-        tables = dask.compute(*(table for _, table in chosen))
-    except Exception as error:
-        raise _explained(X, error) from error
+    tables = _computed(X, [table for _, table in chosen])
     return [(number, table) for (number, _), table in zip(chosen, tables, strict=True)]
 
 
 def _table_at(frame: Any, places: Array) -> Any:
-    return frame_table(take(frame, places))
+    return frame_table(rows_of(frame, places))
 
 
 def _sums_of(values: Sequence[Any], rows: PartitionRows, features: Array) -> Sums:
@@ -560,15 +532,10 @@ def _partitions(X: Any) -> list[Any]:
 
 def _lengths(X: Any, *extra: Any) -> Array:
     """The rows of each partition. They are counted where they are not known; y and weights must have as many."""
-    import dask
-
     known = [_known_lengths(value) for value in (X, *extra)]
     lengths = [length for length in known if length is not None]
     if len(lengths) < len(known):
-        try:
-            lengths = list(dask.compute(*(_lazy_lengths(value) for value in (X, *extra))))
-        except Exception as error:
-            raise _explained(X, error) from error
+        lengths = list(_computed(X, [_lazy_lengths(value) for value in (X, *extra)]))
     if any(list(length) != list(lengths[0]) for length in lengths[1:]):
         raise ValueError(_other_partitions(X, "y or sample_weight"))
     return np.asarray(lengths[0], np.int64)
@@ -632,6 +599,16 @@ def _dtype_of(X: Any) -> Any:
     dtypes = [X.dtype] if is_dask_array(X) else list(X.dtypes)
     is_single = all(np.dtype(getattr(dtype, "numpy_dtype", dtype)) == np.float32 for dtype in dtypes)
     return np.dtype(np.float32 if is_single else np.float64)
+
+
+def _computed(X: Any, lazy: Sequence[Any]) -> Sequence[Any]:
+    import dask
+
+    try:
+        values: Sequence[Any] = dask.compute(*lazy)
+    except Exception as error:
+        raise _explained(X, error) from error
+    return values
 
 
 def _explained(X: Any, error: Exception) -> Exception:

@@ -24,9 +24,9 @@ from tithe.rows.learn import SAMPLE_RUNS, spread_rows
 from tithe.rows.leaves import (
     SAMPLE_ROWS,
     InMemoryTask,
-    fair_shares,
     joined,
     nonempty_sample,
+    spread_shares,
 )
 from tithe.rows.paths import Constants, DataFile, identity_of, map_files, no_rows, partition_values, with_constants
 from tithe.rows.stores import ACCESS_ERRORS, FileStatus, clear_errors
@@ -356,21 +356,16 @@ class DatasetSource(TableSource):
         n_groups = len(self._groups)
         n_rows = self.n_rows or 0
         wanted = max(SAMPLE_GROUPS, n_groups // 16, -(-size * n_groups // n_rows))
-        if wanted < n_groups:
-            at = (np.arange(wanted) + rng.random()) * n_groups / wanted
-            groups = [self._groups[int(i)] for i in at]
-        else:
-            groups = self._groups
-        held = [group.n_rows for group in groups]
-        shares = fair_shares(held, min(size, sum(held)), rng.random())
+        chosen, held, shares = spread_shares([group.n_rows for group in self._groups], size, wanted, rng)
+        groups = [self._groups[i] for i in chosen]
         n_parts = len(groups) if wanted < n_groups and min(held) >= 2 * max(shares) * len(groups) else 1
         parts = rng.permutation(len(groups)) % n_parts
         drawn = []
         for group, share, part in zip(groups, shares, parts, strict=True):
             first, last = (group.n_rows * edge // n_parts for edge in (part, part + 1))
             if share:
-                chosen = rng.choice(last - first, share, replace=False, shuffle=False)
-                drawn.append(self._drawn(group, first + np.sort(chosen)))
+                places = rng.choice(last - first, share, replace=False, shuffle=False)
+                drawn.append(self._drawn(group, first + np.sort(places)))
         return nonempty_sample(concat(drawn), self, self._files, size)
 
     def _drawn(self, group: Group, positions: Array) -> Block:

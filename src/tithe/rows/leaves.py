@@ -44,6 +44,20 @@ def fair_shares(counts: Sequence[int], size: int, offset: float) -> Array:
     return shares
 
 
+def spread_shares(
+    counts: Sequence[int], size: int, n_chosen: int, rng: np.random.Generator
+) -> tuple[list[int], list[int], Array]:
+    """``n_chosen`` units spread evenly over all, the rows that each has, and the share of ``size`` rows that it gives.
+
+    All units if there are no more.
+    """
+    chosen = list(range(len(counts)))
+    if n_chosen < len(counts):
+        chosen = [int(i) for i in (np.arange(n_chosen) + rng.random()) * len(counts) / n_chosen]
+    held = [counts[i] for i in chosen]
+    return chosen, held, fair_shares(held, min(size, sum(held)), rng.random())
+
+
 def joined(units: Sequence[U], n_rows: Callable[[U], int], enough: int) -> list[tuple[U, ...]]:
     """Units that follow one another, joined until each tuple has ``enough`` rows.
 
@@ -62,10 +76,7 @@ def joined(units: Sequence[U], n_rows: Callable[[U], int], enough: int) -> list[
 
 
 def nonempty_sample(drawn: Block, source: Source, files: Sequence[DataFile], size: int) -> Block:
-    """Rows drawn for a sample; where all of them were bad and left out, rows of the first leaf that has any.
-
-    Nothing can be learned from no rows at all, and what says so must know why there are none.
-    """
+    """Rows drawn for a sample; where all of them were bad and left out, rows of the first leaf that has any."""
     if len(drawn):
         return drawn
     for task in source.tasks():
@@ -120,16 +131,9 @@ Change = Callable[[Block], Block]
 
 
 class MappedSource(Source):
-    """A source with every leaf changed as it is read.
+    """A source with every leaf changed as it is read; ``n_rows`` are left, by default the source's.
 
-    Parameters
-    ----------
-    source : Source
-    change : callable
-        Block to block, columns kept. Picklable, so that leaves can be read elsewhere. Its ``repr``, or the name of
-        a function, says what it does.
-    n_rows : int or None
-        Rows that are left; by default the source's.
+    ``change`` keeps the columns and is picklable. Its ``repr``, or the name of a function, says what it does.
     """
 
     def __init__(self, source: Source, change: Change, *, n_rows: int | None = None) -> None:

@@ -17,7 +17,7 @@ from tithe.core.data import Array, Block, concat
 from tithe.core.errors import FileFormatError
 from tithe.rows.blocks import good_rows, row_of
 from tithe.rows.columns import ColumnSelection, Numbered
-from tithe.rows.leaves import SAMPLE_ROWS, check_any_row_good, fair_shares, joined, nonempty_sample, usual_leaf_rows
+from tithe.rows.leaves import SAMPLE_ROWS, check_any_row_good, joined, nonempty_sample, spread_shares, usual_leaf_rows
 from tithe.rows.paths import DataFile, identity_of, no_rows
 from tithe.rows.stores import LIBSVM_COLUMNS, Limits, beyond
 from tithe.rows.text import TextFile, TextReader
@@ -193,13 +193,10 @@ class LibsvmSource(Source):
         wanted = SAMPLE_ROWS if size is None else size
         n_units = len(self._units)
         n_read = max(_SAMPLE_UNITS, -(-wanted * n_units // max(1, self.n_rows or 1)))
-        units = self._units
-        if n_read < n_units:
-            units = [units[int(i)] for i in (np.arange(n_read) + rng.random()) * (n_units / n_read)]
-        shares = fair_shares([unit.n_rows for unit in units], min(wanted, sum(u.n_rows for u in units)), rng.random())
+        units, _, shares = spread_shares([unit.n_rows for unit in self._units], wanted, n_read, rng)
         drawn = []
         for unit, share in zip(units, shares, strict=True):
-            block = self._read(unit)
+            block = self._read(self._units[unit])
             drawn.append(block.take(np.sort(rng.choice(len(block), min(share, len(block)), replace=False))))
         return nonempty_sample(concat(drawn), self, self._files, wanted)
 

@@ -32,18 +32,9 @@ Task = Callable[[], Block]
 
 
 class PipedSource(Source):
-    """Rows that can be read once.
+    """Rows that can be read once: ``take(n_rows)`` gives a loader of the next rows, at most that many, or None.
 
-    Parameters
-    ----------
-    take : callable
-        ``take(n_rows)`` gives a loader of the next rows, at most that many, or None at the end.
-    feature_names, row_bytes : sequence of str, int
-    about : dict
-        What was opened, for the identity.
-    schema : TableSchema or None
-    name : str
-        What messages call it.
+    ``about`` says what was opened, for the identity; ``name`` is what messages call it.
     """
 
     replayable = False

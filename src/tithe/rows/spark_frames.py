@@ -18,7 +18,7 @@ from tithe.core.seeding import rng_for
 from tithe.rows.blocks import MAX_CLASSES, BatchCutter, BlockBuilder, target_classes
 from tithe.rows.columns import Columns, ColumnSelection, common_fields, kind_of, resolve_columns
 from tithe.rows.learn import Sums, ValueCounts, feature_sums, learn_from_all_rows, total_sums, value_counts
-from tithe.rows.leaves import SAMPLE_ROWS, fair_shares, usual_leaf_rows
+from tithe.rows.leaves import SAMPLE_ROWS, spread_shares, usual_leaf_rows
 from tithe.rows.paths import identity_of
 from tithe.rows.schema import TableSchema
 
@@ -181,12 +181,8 @@ class SparkFrameSource(Source):
         filled = [p for p, n_rows in enumerate(self._lengths) if n_rows]
         n_rows = self.n_rows or 0
         wanted = len(filled) if n_rows <= size else max(_SAMPLE_PARTITIONS, -(-size * len(filled) // n_rows))
-        if wanted < len(filled):
-            at = (np.arange(wanted) + rng.random()) * len(filled) / wanted
-            filled = [filled[int(i)] for i in at]
-        held = [self._lengths[p] for p in filled]
-        shares = fair_shares(held, min(size, sum(held)), rng.random())
-        return {p: int(share) for p, share in zip(filled, shares, strict=True) if share}
+        chosen, _, shares = spread_shares([self._lengths[p] for p in filled], size, wanted, rng)
+        return {filled[i]: int(share) for i, share in zip(chosen, shares, strict=True) if share}
 
     def sample(self, size: int | None, *, rng: np.random.Generator) -> Block:
         """``size`` rows (None: 65,536) from 64 partitions spread evenly over all, more if these hold too few rows."""

@@ -157,14 +157,10 @@ _KINDS = (
 
 
 class FileStatus(NamedTuple):
-    """The size of a file in bytes, and its version: a value that changes when the file is written again.
-
-    On this machine the version is the time of writing, a number. In a store it is a text: the etag, else the time of
-    writing, and empty where the store tells neither.
-    """
+    """The size of a file in bytes, and its version, which changes when the file is written again."""
 
     size: int
-    version: int | str
+    version: int | str  # here the time of writing; in a store the etag or else the time, empty where it tells neither
 
 
 class FileAccess:

@@ -53,15 +53,12 @@ codecs.register_error("tithe.unreadable", lambda error: (UNREADABLE, error.end))
 
 
 class TextFile(NamedTuple):
-    """A text file as it was found, or one inside a zip archive.
-
-    ``path`` is its name in messages, ``size`` its share of the bytes on disk.
-    """
+    """A text file as it was found, or one inside a zip archive."""
 
     file: DataFile
-    path: str
-    size: int
-    member: str = ""
+    path: str  # in messages
+    size: int  # on disk
+    member: str = ""  # of an archive
 
     @property
     def compression(self) -> str | None:

@@ -43,6 +43,7 @@ _WEIGHT, _ROW, _TARGET, _SITE = "sample_weight", "row_id", "y", "site"
 _NO_FEATURES = (_WEIGHT, _ROW, _TARGET, _SITE)
 _ENDINGS = (".parquet", ".pq")
 _SPARSE = ["columns", "values"]
+_PLAIN_FIELDS = ("n_seen", "weight_seen", "key", "last_row", "is_whole", "half_life")  # JSON has them as they are
 
 
 def free_names(names: list[str]) -> list[str]:
@@ -95,9 +96,9 @@ def write_coreset(
 
 def saved_feature_names(path: str | os.PathLike[str]) -> list[str] | None:
     """The names of the features of a coreset file; None if they are not in it."""
-    check_regular(os.fspath(path))
     if not _is_csv(path):
-        return [str(name) for name in _metadata(pq.read_schema(path), path)["features"]]
+        return [str(name) for name in _saved_about(path)["features"]]
+    check_regular(os.fspath(path))
     with pyarrow.csv.open_csv(path) as reader:
         names = reader.schema.names
     return None if names[:2] == _SPARSE else [name for name in names if name not in _NO_FEATURES]
@@ -146,16 +147,11 @@ def _as_table(coreset: Coreset, feature_names: list[str] | None, schema: TableSc
         "layout": layout,
         "dtype": str(coreset.X.dtype),
         "features": names,
-        "n_seen": coreset.n_seen,
-        "weight_seen": coreset.weight_seen,
-        "key": list(coreset.key),
-        "last_row": coreset.last_row,
-        "is_whole": coreset.is_whole,
+        **{name: getattr(coreset, name) for name in _PLAIN_FIELDS},
         "totals": _packed(coreset.totals),
         "pilot": _packed(coreset.pilot),
         "provenance": dict(coreset.provenance),
         "objective": _objective_json(coreset.objective),
-        "half_life": coreset.half_life,
         "sites": [asdict(site) for site in coreset.sites],
         "schema": None if schema is None else schema.to_json(),
     }
@@ -210,11 +206,7 @@ def load_schema(path: str | os.PathLike[str]) -> TableSchema | None:
 
     ``open_dataset(..., schema=load_schema(path))`` makes the same features of other rows.
     """
-    check_regular(os.fspath(path))
-    try:
-        about = _metadata(pq.read_schema(os.fspath(path)), path)
-    except (pa.ArrowException, OSError) as error:
-        raise FileFormatError(f"{os.fspath(path)!r} is not a whole Parquet file: {error}") from error
+    about = _saved_about(path)
     if about.get("schema") is None:
         return None
     try:
@@ -223,6 +215,14 @@ def load_schema(path: str | os.PathLike[str]) -> TableSchema | None:
     except _READ_ERRORS as error:
         raise FileFormatError(f"{os.fspath(path)!r} has a damaged schema: {error}") from error
     return schema
+
+
+def _saved_about(path: str | os.PathLike[str]) -> dict[str, Any]:
+    check_regular(os.fspath(path))
+    try:
+        return _metadata(pq.read_schema(os.fspath(path)), path)
+    except (pa.ArrowException, OSError) as error:
+        raise FileFormatError(f"{os.fspath(path)!r} is not a whole Parquet file: {error}") from error
 
 
 def _metadata(schema: pa.Schema, path: str | os.PathLike[str]) -> dict[str, Any]:
@@ -248,28 +248,20 @@ def _from_table(table: pa.Table, about: dict[str, Any]) -> Coreset:
     expect(not any(table.column(n).null_count for n in table.column_names if n != _TARGET), "values are missing")
     weight = table.column(_WEIGHT).to_numpy().astype(np.float64)
     X = _matrix(table, [str(n) for n in about["features"]], str(about["layout"]), np.dtype(about["dtype"]))
-    values = X.data if sparse.issparse(X) else X
-    expect(bool(np.isfinite(values).all()), "values are not finite")
-    expect(bool(np.isfinite(weight).all() and (weight > 0).all()), "weights are not finite and positive")
-    n_seen, weight_seen = int(about["n_seen"]), float(about["weight_seen"])
-    expect(n_seen >= 1 and 0 < weight_seen < np.inf, "it stands for nothing")
+    expect(bool((weight > 0).all()), "weights are not positive")
+    plain = {name: about[name] for name in _PLAIN_FIELDS if name in about}
     sites = tuple(Site.from_record(site) for site in about.get("sites", ()))
     return Coreset(
         X=X,
         y=table.column(_TARGET).to_numpy() if _TARGET in table.column_names else None,
         sample_weight=weight,
         indices=_row_ids(table, sites),
-        n_seen=n_seen,
-        weight_seen=weight_seen,
         totals=_unpacked(about["totals"]),
         pilot=_unpacked(about["pilot"]),
-        key=(int(about["key"][0]), int(about["key"][1])),
-        last_row=int(about.get("last_row", -1)),
-        is_whole=about.get("is_whole", False),
         provenance={str(k): v for k, v in about["provenance"].items() if isinstance(v, (str, int, float))},
         objective=_objective_from(about.get("objective")),
-        half_life=about.get("half_life"),
         sites=sites,
+        **{**plain, "key": tuple(plain["key"])},
     )
 
 

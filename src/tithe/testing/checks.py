@@ -18,9 +18,8 @@ from tithe.core.contracts import Construction, Objective, SampledObjective, Sens
 from tithe.core.data import Array, Block, Coreset, Survey
 from tithe.core.parallel import limit_threads
 from tithe.core.registry import make
-from tithe.reduce.build import build_coreset
 from tithe.reduce.draws import score_values
-from tithe.reduce.plan import check_contracts
+from tithe.reduce.plan import build_coreset, check_contracts
 from tithe.reduce.stream import CoresetStream
 from tithe.storage.values import packed
 
@@ -114,6 +113,11 @@ def check_value(thing: Objective | Construction[Any]) -> None:
     assert same is True, "inherit a frozen dataclass, or define __eq__"
 
 
+def _whole_and_halves() -> tuple[Block, list[Block]]:
+    block = small_problem()
+    return block, [block.take(np.arange(0, 70)), block.take(np.arange(70, len(block)))]
+
+
 def _surveyed(objective: SampledObjective, block: Block) -> tuple[Array, Survey]:
     pilot = objective.pilot(block, rng=np.random.default_rng(1))
     return pilot, objective.survey(block, pilot)
@@ -151,16 +155,14 @@ def _totals(objective: SampledObjective) -> None:
 
 
 def _parts(objective: SampledObjective) -> None:
-    block = small_problem()
+    block, halves = _whole_and_halves()
     pilot, survey = _surveyed(objective, block)
-    halves = [block.take(np.arange(0, 70)), block.take(np.arange(70, len(block)))]
     summed = sum(objective.survey(half, pilot).totals for half in halves)
     np.testing.assert_allclose(summed, survey.totals, rtol=1e-12, atol=1e-12 * np.abs(survey.totals).max())
 
 
 def _steps(objective: SteppedObjective[StepT]) -> None:
-    block = small_problem()
-    halves = [block.take(np.arange(0, 70)), block.take(np.arange(70, len(block)))]
+    block, halves = _whole_and_halves()
     # a solution for a few of the rows, which can be improved
     params = objective.solve(block.take(np.arange(1, 21)), rng=np.random.default_rng(1))
     whole, parts = (
@@ -179,8 +181,7 @@ def _steps(objective: SteppedObjective[StepT]) -> None:
 
 
 def _sums(objective: ConvexObjective) -> None:
-    block = small_problem()
-    halves = [block.take(np.arange(0, 70)), block.take(np.arange(70, len(block)))]
+    block, halves = _whole_and_halves()
     # half way to the pilot: where the gradient is zero there is only rounding to compare
     params = 0.5 * objective.pilot(block, rng=np.random.default_rng(1))
     whole = objective.evaluation(objective.sums(block, params), params)

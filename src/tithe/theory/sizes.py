@@ -24,7 +24,6 @@ from tithe.theory.theorems import (
     DRAWN_BY,
     SizeBound,
     SizeQuestion,
-    Theorem,
     TheoremObjective,
     about_clusters,
     by_sensitivities,
@@ -120,7 +119,7 @@ def theoretical_size(
     """
     check_value("eps", eps, RealNumber(least=_MIN_EPS, below=1.0))
     options = (delta, n_features, construction, queries, n_rows, total_sensitivity, reference_factor)
-    return _theorem(objective, SizeQuestion(*options)).bound(eps)
+    return _answer(objective, SizeQuestion(eps, *options))
 
 
 def eps_for(
@@ -145,13 +144,13 @@ def eps_for(
     """
     check_value("size", size, WholeNumber(least=1))
     options = (delta, n_features, construction, queries, n_rows, total_sensitivity, reference_factor)
-    theorem = _theorem(objective, SizeQuestion(*options))
+    goal: Objective = make("objective", objective)
     low, high = math.log(_MIN_EPS), math.log1p(-1e-12)
-    if theorem.bound(math.exp(high)).size > size:
+    if _answer(goal, SizeQuestion(math.exp(high), *options)).size > size:
         return math.inf
     for _ in range(60):  # halvings of an interval of width 21: down to the last digits
         middle = (low + high) / 2.0
-        if theorem.bound(math.exp(middle)).size > size:
+        if _answer(goal, SizeQuestion(math.exp(middle), *options)).size > size:
             low = middle
         else:
             high = middle
@@ -247,8 +246,8 @@ def _weights(leaf: Block) -> tuple[float, float]:
     return float(weights.sum()), float(np.min(weights[weights > 0.0], initial=math.inf))
 
 
-def _theorem(objective: str | Objective, question: SizeQuestion) -> Theorem:
-    """The theorem about an objective that answers the question."""
+def _answer(objective: str | Objective, question: SizeQuestion) -> SizeBound:
+    """What the theorem about an objective answers."""
     goal: Objective = make("objective", objective)
     construction, queries = question.construction, question.queries
     if question.total_sensitivity is not None and not needs_total_sensitivity(goal):
@@ -277,5 +276,5 @@ def _theorem(objective: str | Objective, question: SizeQuestion) -> Theorem:
     n_classes = 2 if goal.lacks_classes else goal.n_classes
     dimension = float((n_classes if n_classes > 2 else 1) * (question.n_features + 1))
     total = needed_total(goal.name, question.total_sensitivity)
-    theorem = by_sensitivities(question.one, total, dimension, question.delta, constant=_LOGISTIC_CONSTANT)
-    return replace(theorem, assumption=f"{DRAWN_BY} and the norm of parameters at most the radius of the construction")
+    assumption = f"{DRAWN_BY} and the norm of parameters at most the radius of the construction"
+    return by_sensitivities(question, total, dimension, constant=_LOGISTIC_CONSTANT, assumption=assumption)

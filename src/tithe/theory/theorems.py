@@ -1,4 +1,4 @@
-"""The theorems about coreset sizes: each a formula for the rows as a function of the error."""
+"""The theorems about coreset sizes: each a formula for the rows that an error takes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from tithe.clustering.objective import ClusteringObjective
 from tithe.clustering.rings import Rings, draws_per_ring
@@ -67,31 +67,6 @@ bounds that rows are drawn by and the norm of parameters at most the radius of t
         return f"{self.size} rows: {self.formula}, {numbers}, {kind}{condition}"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Theorem:
-    """A size as a function of eps: ``rows(eps)`` falls where eps grows. ``total(eps)`` is S, mostly a constant."""
-
-    rows: Callable[[float], float]
-    total: Callable[[float], float]
-    constant: float
-    formula: str
-    proved: bool
-    dimension: float = 1.0
-    assumption: str = ""
-
-    def bound(self, eps: float) -> SizeBound:
-        return SizeBound(
-            size=max(1, math.ceil(self.rows(eps))),
-            eps=eps,
-            constant=self.constant,
-            total_sensitivity=self.total(eps),
-            dimension=self.dimension,
-            formula=self.formula,
-            proved=self.proved,
-            assumption=self.assumption,
-        )
-
-
 _QUESTION: dict[str, Constraint] = {
     "delta": RealNumber(above=0.0, below=1.0),
     "n_features": WholeNumber(least=1),
@@ -105,6 +80,7 @@ _QUESTION: dict[str, Constraint] = {
 class SizeQuestion:
     """What a theorem is asked: arguments of `theoretical_size`, where they are described."""
 
+    eps: float
     delta: float
     n_features: int
     construction: str
@@ -128,6 +104,11 @@ class SizeQuestion:
             raise ValueError("rings and nets need n_rows: the number of layers grows with its logarithm.")
         return self.n_rows
 
+    def answer(self, rows: float, total: float, formula: str, **about: Any) -> SizeBound:
+        """The bound of so many rows, ``total`` being S."""
+        about = {"dimension": 1.0, **about}
+        return SizeBound(size=max(1, math.ceil(rows)), eps=self.eps, total_sensitivity=total, formula=formula, **about)
+
 
 class TheoremObjective(SensitivityObjective):
     """An objective with a theorem of its own about the size of a coreset drawn by its sensitivities."""
@@ -136,8 +117,8 @@ class TheoremObjective(SensitivityObjective):
     takes_reference_factor: ClassVar[bool] = False  # whether errors are relative to those of a reference
 
     @abstractmethod
-    def size_theorem(self, question: SizeQuestion) -> Theorem:
-        """The rows to draw as a function of the error."""
+    def size_theorem(self, question: SizeQuestion) -> SizeBound:
+        """The rows to draw for the error asked for; fewer for a larger one."""
 
 
 def needed_total(goal_name: str, total_sensitivity: float | None) -> float:
@@ -150,44 +131,37 @@ def needed_total(goal_name: str, total_sensitivity: float | None) -> float:
     return total_sensitivity
 
 
-def by_bernstein(total: Callable[[float], float], delta: float, about: str, assumption: str) -> Theorem:
+def by_bernstein(question: SizeQuestion, total: float, about: str, assumption: str) -> SizeBound:
     """One query: terms between 0 and S cost, of a mean square of at most S cost^2."""
-    return Theorem(
-        rows=lambda eps: 2.0 * total(eps) * (1.0 + eps / 3.0) * math.log(2.0 / delta) / eps**2,
-        total=total,
-        constant=2.0,
-        formula=f"2 S (1 + eps/3) ln(2/delta) / eps^2, {about}one fixed query",
-        proved=True,
-        assumption=assumption,
-    )
+    rows = 2.0 * total * (1.0 + question.eps / 3.0) * math.log(2.0 / question.delta) / question.eps**2
+    formula = f"2 S (1 + eps/3) ln(2/delta) / eps^2, {about}one fixed query"
+    return question.answer(rows, total, formula, constant=2.0, proved=True, assumption=assumption)
 
 
 DRAWN_BY = "S is the total of the bounds that rows are drawn by"
 
 
 def by_sensitivities(
-    one: bool, total: float, dimension: float, delta: float, *, constant: float = 1.0, assumption: str = ""
-) -> Theorem:
+    question: SizeQuestion, total: float, dimension: float, *, constant: float = 1.0, assumption: str = ""
+) -> SizeBound:
     """Draws by sensitivities of the given total, for one query or for all."""
-    fixed_query = by_bernstein(lambda eps: total, delta, "", assumption)
-    if one:
+    fixed_query = by_bernstein(question, total, "", assumption)
+    if question.one:
         return fixed_query
-    log_total = max(0.0, math.log(total))
-    return Theorem(
-        rows=lambda eps: max(
-            constant * total * (dimension * log_total + math.log(1.0 / delta)) / eps**2, fixed_query.rows(eps)
-        ),
-        total=lambda eps: total,
+    exponent = dimension * max(0.0, math.log(total)) + math.log(1.0 / question.delta)
+    return question.answer(
+        max(constant * total * exponent / question.eps**2, fixed_query.size),
+        total,
+        f"c S (D ln S + ln(1/delta)) / eps^2, all queries, {_OPEN_CONSTANT} {constant:g}",
         constant=constant,
         dimension=dimension,
-        formula=f"c S (D ln S + ln(1/delta)) / eps^2, all queries, {_OPEN_CONSTANT} {constant:g}",
         proved=False,
         assumption=assumption,
     )
 
 
-def about_clusters(goal: ClusteringObjective, question: SizeQuestion) -> Theorem:
-    k, delta = goal.n_clusters, question.delta
+def about_clusters(goal: ClusteringObjective, question: SizeQuestion) -> SizeBound:
+    k, eps, delta = goal.n_clusters, question.eps, question.delta
     dimension = question.n_features * k * max(1.0, math.log(k))
     assumption = f"the pilot costs at most {goal.pilot_factor:.3g} times the smallest cost"
     if question.construction == "rings":
@@ -195,25 +169,15 @@ def about_clusters(goal: ClusteringObjective, question: SizeQuestion) -> Theorem
     if question.queries == "net":
         return _sensitivities_of_all(goal, question, assumption)
     if question.construction == "sensitivity":
-        return by_sensitivities(question.one, goal.total_sensitivity, dimension, delta, assumption=assumption)
+        return by_sensitivities(question, goal.total_sensitivity, dimension, assumption=assumption)
     total = 16.0 if goal.power == 2 else 4.0
-    fixed_query = Theorem(
-        rows=lambda eps: 4.0 * total * (1.0 + eps / 6.0) * math.log(2.0 / delta) / eps**2,
-        constant=4.0,
-        total=lambda eps: total,
-        formula="4 S (1 + eps/6) ln(2/delta) / eps^2, additive, one fixed query",
-        proved=True,
-    )
+    rows = 4.0 * total * (1.0 + eps / 6.0) * math.log(2.0 / delta) / eps**2
     if question.one:
-        return fixed_query
-    return Theorem(
-        rows=lambda eps: max((dimension + math.log(1.0 / delta)) / eps**2, fixed_query.rows(eps)),
-        constant=1.0,
-        total=lambda eps: total,
-        dimension=dimension,
-        formula=f"c (D + ln(1/delta)) / eps^2, additive, all queries, {_OPEN_CONSTANT} 1",
-        proved=False,
-    )
+        formula = "4 S (1 + eps/6) ln(2/delta) / eps^2, additive, one fixed query"
+        return question.answer(rows, total, formula, constant=4.0, proved=True)
+    rows = max((dimension + math.log(1.0 / delta)) / eps**2, rows)
+    formula = f"c (D + ln(1/delta)) / eps^2, additive, all queries, {_OPEN_CONSTANT} 1"
+    return question.answer(rows, total, formula, constant=1.0, dimension=dimension, proved=False)
 
 
 @dataclass(frozen=True)
@@ -260,7 +224,7 @@ class Net:
         return self.goal.n_clusters * (log_points + math.log1p(math.exp(-log_points)))
 
 
-def _sensitivities_of_all(goal: ClusteringObjective, question: SizeQuestion, assumption: str) -> Theorem:
+def _sensitivities_of_all(goal: ClusteringObjective, question: SizeQuestion, assumption: str) -> SizeBound:
     """All solutions at once, by Bernstein's inequality with e = eps / 3 for a net and some more functions.
 
     Let B be the near clusters of a solution C and C' its point in the net, a = 1. Rows of B have
@@ -275,60 +239,57 @@ def _sensitivities_of_all(goal: ClusteringObjective, question: SizeQuestion, ass
     net = Net(goal, d, Rings(alpha=1.0).last_layer(question.known_rows, goal.power))
     total = goal.total_sensitivity
 
-    def rows(eps: float) -> float:
-        e, b = eps / 3.0, 2.0 * factor + 1.0
+    e, b = question.eps / 3.0, 2.0 * factor + 1.0
 
-        def error(change: float, far: float) -> float:
-            near = e * (1.0 + change * b) + change * (b + (1.0 + e) * 2.0 * factor + 1.0)
-            return near / (1.0 - change) + (1.0 + e) * (1.0 + far) - 1.0
+    def error(change: float, far: float) -> float:
+        near = e * (1.0 + change * b) + change * (b + (1.0 + e) * 2.0 * factor + 1.0)
+        return near / (1.0 - change) + (1.0 + e) * (1.0 + far) - 1.0
 
-        log_queries = p * math.log(2.0) + net.log_size(error, eps)
-        log_queries += math.log1p((p + 1.0) * math.exp(-log_queries))
-        return 2.0 * total * (1.0 + e / 3.0) * (math.log(2.0 / question.delta) + log_queries) / e**2
-
-    return Theorem(
-        rows=rows,
-        total=lambda eps: total,
+    log_queries = p * math.log(2.0) + net.log_size(error, question.eps)
+    log_queries += math.log1p((p + 1.0) * math.exp(-log_queries))
+    return question.answer(
+        2.0 * total * (1.0 + e / 3.0) * (math.log(2.0 / question.delta) + log_queries) / e**2,
+        total,
+        "2 S (1 + e/3) (ln(2/delta) + ln N) / e^2, e = eps/3, all queries, N of a net",
         constant=2.0,
         dimension=float(d * goal.n_clusters),
-        formula="2 S (1 + e/3) (ln(2/delta) + ln N) / e^2, e = eps/3, all queries, N of a net",
         proved=True,
         assumption=assumption,
     )
 
 
-def _about_rings(goal: ClusteringObjective, question: SizeQuestion, assumption: str) -> Theorem:
+def _about_rings(goal: ClusteringObjective, question: SizeQuestion, assumption: str) -> SizeBound:
     """x draws from each ring. All solutions: errors of eps / 2 within rings, and a net.
 
     Weights of rings are exact, so far clusters have no other error than the difference of their costs. Added up over
     the rows and over the drawn rows, the changes of near clusters are at most w (b + error) K, with b = f (3 + 3/a) + 2
     for z = 1 and f (5 + 3/a) + 2 for z = 2: error <= (eps/2 (1 + w b) + w b) / (1 - w) + far.
     """
-    rings, one, delta, d = Rings(), question.one, question.delta, question.n_features
+    rings, one, d = Rings(), question.one, question.n_features
+    eps, delta = question.eps, question.delta
     last = rings.last_layer(question.known_rows, goal.power)
     n_rings = goal.n_pilot_centers * (last + 1)
     factor = rings.error_factor(goal.power, goal.pilot_factor)
     b = goal.pilot_factor * ((3.0 if goal.power == 1 else 5.0) + 3.0 / rings.alpha) + 2.0
     net = Net(goal, d, last)
 
-    def rows(eps: float) -> float:
-        def error(change: float, far: float) -> float:
-            return (eps / 2.0 * (1.0 + change * b) + change * b) / (1.0 - change) + far
+    def error(change: float, far: float) -> float:
+        return (eps / 2.0 * (1.0 + change * b) + change * b) / (1.0 - change) + far
 
-        if one:
-            return n_rings * draws_per_ring(eps, delta, error_factor=factor)
+    if one:
+        draws = draws_per_ring(eps, delta, error_factor=factor)
+    else:
         # each ring counts as a query: which rings belong to far clusters is not known beforehand
         log_queries = math.log(n_rings) + net.log_size(error, eps)
-        return n_rings * draws_per_ring(eps / 2.0, delta, error_factor=factor, log_queries=log_queries)
-
+        draws = draws_per_ring(eps / 2.0, delta, error_factor=factor, log_queries=log_queries)
     logs, eps0 = ("ln(2/delta)", factor) if one else ("(ln(2 S/delta) + ln N)", 2.0 * factor)
     queries = "one fixed query" if one else "all queries, N of a net"
-    return Theorem(
-        rows=rows,
+    return question.answer(
+        n_rings * draws,
+        float(n_rings),
+        f"S {logs} / (2 eps0^2), S rings, eps0 = eps/{eps0:.4g}, {queries}",
         constant=0.5,
-        total=lambda eps: float(n_rings),
         dimension=float(d * goal.n_clusters),
-        formula=f"S {logs} / (2 eps0^2), S rings, eps0 = eps/{eps0:.4g}, {queries}",
         proved=True,
         assumption=assumption,
     )

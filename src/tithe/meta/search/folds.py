@@ -23,9 +23,8 @@ from tithe.fit.labels import objective_for
 from tithe.linear.learner import linear_auto_size
 from tithe.meta.ensembles import SHARE, ensemble_size
 from tithe.meta.other_estimators import OriginalRows
-from tithe.reduce.build import reduce_rows
 from tithe.reduce.generic import GenericObjective
-from tithe.reduce.plan import Plan
+from tithe.reduce.plan import Plan, reduce_rows
 from tithe.reduce.stream import CoresetStream
 from tithe.rows.batches import is_like
 from tithe.rows.leaves import MappedSource
