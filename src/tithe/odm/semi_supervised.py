@@ -482,10 +482,8 @@ def encoded_partly(y: Array, unlabeled: Any, weight: Array) -> tuple[Array, Arra
 
 def _plain_numbers(labels: Array) -> Array:
     """Labels of an object array that are all Boolean, all whole numbers or all numbers, as such; others as they are."""
-    if labels.dtype != object or any(isinstance(label, str) for label in labels.tolist()):
-        return labels
-    plain = np.array(labels.tolist())
-    return plain if plain.dtype.kind in "bif" else labels
+    plain = np.array(labels.tolist()) if labels.dtype == object else labels
+    return plain if plain.dtype.kind in "biuf" else labels
 
 
 def _missing(y: Array, unlabeled: Any) -> Array:

@@ -22,9 +22,7 @@ _MAX_EXCHANGED = 100  # groups that may be changed two at a time
 
 def checked_links(pairs: Any, n_rows: int, name: str) -> Array:
     """Pairs of row numbers (p, 2). Links of a row with itself, rows out of range and pairs named twice are refused."""
-    if pairs is None:
-        return np.empty((0, 2), np.int64)
-    links = np.asarray(pairs)
+    links = np.asarray([] if pairs is None else pairs)
     if links.size == 0:
         return np.empty((0, 2), np.int64)
     if links.ndim != 2 or links.shape[1] != 2:
