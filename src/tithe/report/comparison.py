@@ -223,14 +223,7 @@ def _aligned(titles: list[str], rows: list[list[str]]) -> list[str]:
     return shown
 
 
-def _count(value: float) -> str:
-    return f"{value:,.0f}"
-
-
-def _score(value: float) -> str:
-    return f"{value:.4g}"
-
-
+_count, _score = "{:,.0f}".format, "{:.4g}".format
 _COLUMNS: tuple[Column, ...] = (
     ("method", "method", str),
     ("rows kept", "rows", _count),
@@ -376,7 +369,8 @@ class _Adviser:
             return self._use_several_fits(fewer, best)
         # the excess of a fit on m rows falls as 1/m
         wanted = self.n_rows if math.isinf(best["excess_high"]) else math.ceil(size * best["excess_high"] / self.limit)
-        more = f"about {_two_digits(wanted):,} rows" if wanted < self.n_rows // 2 else "nearly all rows"
+        unit = 10 ** max(0, len(str(wanted)) - 2)  # two digits are enough
+        more = f"about {-(-wanted // unit) * unit:,} rows" if wanted < self.n_rows // 2 else "nearly all rows"
         text = (
             f"None of the sizes tried suffices for an excess loss of {share_text(self.tol)}: the best, {_named(best)}, "
             f"has {self._excess_text(best)}. Ask for {more}{'' if best['polished'] else ', or polish'}."
@@ -455,8 +449,3 @@ def _named(line: Line) -> str:
 
 def _time(line: Line) -> str:
     return time_text(line["seconds"])
-
-
-def _two_digits(number: int) -> int:
-    unit: int = 10 ** max(0, len(str(number)) - 2)
-    return -(-number // unit) * unit

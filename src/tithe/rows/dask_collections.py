@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from threading import Lock
 from typing import Any
@@ -42,25 +42,16 @@ class PartitionRows(ABC):
         """The distinct values of the target in a partition, in ascending order."""
 
 
-@dataclass(frozen=True, eq=False)
 class MatrixRows(PartitionRows):
     """Rows of numbers, float32 or float64, that are taken as they are. ``columns`` are those of a frame."""
 
-    dtype: Any
-    n_features: int
-    columns: tuple[Any, ...] | None
-    has_y: bool
-    has_weight: bool
-    schema: None = None
-
-    @property
-    def row_bytes(self) -> int:  # type: ignore[override]
-        return int(self.n_features * np.dtype(self.dtype).itemsize)
-
-    @property
-    def feature_names(self) -> Sequence[str] | None:  # type: ignore[override]
+    def __init__(self, X: Any, *, has_y: bool, has_weight: bool) -> None:
+        self.dtype, self.has_y, self.has_weight, self.schema = _dtype_of(X), has_y, has_weight, None
+        self.columns = tuple(X.columns) if is_dask_frame(X) else None
         named = self.columns is not None and all(isinstance(name, str) for name in self.columns)
-        return list(self.columns or ()) if named else None
+        self.feature_names = list(self.columns or ()) if named else None
+        self.n_features = X.shape[1] if self.columns is None else len(self.columns)
+        self.row_bytes = self.n_features * self.dtype.itemsize
 
     def block(self, number: int, values: Sequence[Any], ids: Array, places: Array) -> Block:
         X = self._matrix(number, values[0])
@@ -103,28 +94,16 @@ class MatrixRows(PartitionRows):
         return distinct_labels(y) if len(y) else y
 
 
-@dataclass(frozen=True, eq=False)
 class TableRows(PartitionRows):
-    """Rows of a frame whose columns become features by a schema."""
+    """Rows of a frame whose columns become features by a schema.
 
-    columns: Columns
-    fields: pa.Schema  # the columns that are read, with the types that the partitions agree on
+    ``fields`` are the columns that are read, with the types that the partitions agree on.
+    """
 
-    @property
-    def n_features(self) -> int:  # type: ignore[override]
-        return self.columns.schema.n_features
-
-    @property
-    def row_bytes(self) -> int:  # type: ignore[override]
-        return self.columns.schema.row_bytes
-
-    @property
-    def feature_names(self) -> Sequence[str]:  # type: ignore[override]
-        return self.columns.schema.feature_names
-
-    @property
-    def schema(self) -> TableSchema:  # type: ignore[override]
-        return self.columns.schema
+    def __init__(self, columns: Columns, fields: pa.Schema) -> None:
+        self.columns, self.fields, self.schema = columns, fields, columns.schema
+        self.n_features, self.feature_names = columns.schema.n_features, columns.schema.feature_names
+        self.row_bytes = columns.schema.row_bytes
 
     def block(self, number: int, values: Sequence[Any], ids: Array, places: Array) -> Block:
         builder = BlockBuilder(self.columns, len(ids))
@@ -414,13 +393,7 @@ def dask_source(X: Any, y: Any = None, sample_weight: Any = None, *, schema: Tab
         target, weight = (_EXTRA[name] if name in extra else None for name in _EXTRA)
         return open_collection(frame, ColumnSelection(schema=schema, target=target, weight=weight))
     extra_values = [value for value in (y, sample_weight) if value is not None]
-    rows = MatrixRows(
-        dtype=_dtype_of(X),
-        n_features=len(X.columns) if is_dask_frame(X) else X.shape[1],
-        columns=tuple(X.columns) if is_dask_frame(X) else None,
-        has_y=y is not None,
-        has_weight=sample_weight is not None,
-    )
+    rows = MatrixRows(X, has_y=y is not None, has_weight=sample_weight is not None)
     return _source(X, extra_values, rows, _lengths(X, *extra_values))
 
 

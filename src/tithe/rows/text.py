@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import PurePosixPath
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -74,7 +75,9 @@ class TextFile(NamedTuple):
                     yield stream
             else:
                 with self.file.open() as file, pa.input_stream(file, compression=self.compression) as stream:
-                    yield _Unpacked(stream) if self.compression else stream
+                    # of what is packed and damaged, Arrow's own ``read`` never gives memory back
+                    unpacked = SimpleNamespace(read=lambda n_bytes: stream.read_buffer(n_bytes).to_pybytes())
+                    yield unpacked if self.compression else stream
         except (FileFormatError, *ACCESS_ERRORS):
             raise
         except _DAMAGES as error:
@@ -86,17 +89,6 @@ class TextFile(NamedTuple):
             return _archive(self.file).open(self.member)
         except UnicodeDecodeError as error:  # zipfile decodes the name in front of the data, too
             raise zipfile.BadZipFile(f"its name in the archive is no text: {error}") from error
-
-
-class _Unpacked:
-    """A compressed stream. Arrow's own ``read`` never gives memory back if the data are damaged."""
-
-    def __init__(self, stream: Any) -> None:
-        self._stream = stream
-
-    def read(self, n_bytes: int) -> bytes:
-        data: bytes = self._stream.read_buffer(n_bytes).to_pybytes()
-        return data
 
 
 @lru_cache(maxsize=4)
