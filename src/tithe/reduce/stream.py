@@ -382,7 +382,8 @@ class CoresetStream(StoredState):
         The pilot of the totals comes from the first leaf and stays, so that they add up.
     coreset_size : int
     leaf_size : int, optional
-        Rows of a leaf; by default 65,536 or four times ``coreset_size``, whichever is larger.
+        Rows of a leaf; by default 65,536 or four times ``coreset_size``, whichever is larger. There is a warning for
+        linear models and less than 16,384 rows.
     window : int, optional
         Drop rows that are older than this number of rows. They are dropped in parts of at most an eighth of the
         window: the coreset represents at least the last ``window`` rows and at most one part (or leaf) more.
@@ -448,6 +449,11 @@ class CoresetStream(StoredState):
             half_life=None if half_life is None else float(half_life),
             node_size=node_rows_for(size, leaf_size),
         )
+        if leaf_size < _MIN_LEAF_ROWS and isinstance(plan.objective, InfluenceObjective):
+            warn_caller(
+                f"Leaves of {leaf_size:,} rows lose much for linear models: rows of a class or a trend that comes late "
+                f"are scored without knowing it. Leave leaf_size out, or ask for {_MIN_LEAF_ROWS:,} or more."
+            )
         self.state = StreamState(plan=plan, rows=LeafBuffer(leaf_size=leaf_size), window=window)
         self.notes: dict[str, Any] = {}
         self._folders = Folders()
