@@ -13,17 +13,19 @@ import numpy as np
 
 from tithe.core.contracts import Construction, Objective
 from tithe.core.data import Array, Block, Coreset, html_facts
-from tithe.core.errors import FileFormatError, NoRowsError
+from tithe.core.errors import FileFormatError, NoRowsError, warn_caller
 from tithe.core.parallel import single_blas_thread
 from tithe.core.params import OneOf, RealNumber, WholeNumber, check_value, resolve_size
 from tithe.core.passes import Merge, Tree
 from tithe.core.seeding import as_seed
 from tithe.core.state_checks import LARGEST, Instance, Integer, Optional, Storable, StoredState, checked, expect
+from tithe.reduce.draws import InfluenceObjective
 from tithe.reduce.plan import Plan, Reducer, leaf_rows_for, node_rows_for
 from tithe.rows.batches import LeafBuffer, difference, is_like
 from tithe.storage.checkpoint import State, clean_state, load_state, restored_tree, save_state, saved_tree
 from tithe.storage.leaf_store import LeafStore
 
+_MIN_LEAF_ROWS = 16_384  # with fewer, streams of linear models err by up to hundreds of times as much
 _WINDOW_PARTS = 8  # parts of a window that are dropped one at a time
 _ABSORBED_LEVEL, _LAST_LEVEL = 62, 63  # above all levels of a tree: they seed the draws when streams are merged
 
