@@ -75,6 +75,18 @@ def test_one_row_far_away_does_not_blur_the_others(far: float) -> None:
     assert model.n_clusters_ == 4 and model.history_["loss"][1200:].mean() < 2.5
 
 
+@pytest.mark.parametrize(("d", "k"), [(2, 8), (2, 3), (10, 5)])
+@pytest.mark.parametrize("unequal", [False, True])
+def test_noise_pays_for_no_centre(d: int, k: int, unequal: bool) -> None:
+    X, rng = blobs(2500, k, d, apart=14.0), np.random.default_rng(1)
+    if unequal:
+        X = X[np.argsort(rng.random(2500) * (1.0 + 2.0 * (X[:, 0] > 0.0)))[:1500]]
+    noise = rng.random(len(X)) < 0.05
+    X[noise] = rng.uniform(-40.0, 40.0, size=(int(noise.sum()), d))
+    history = PACO(random_state=0, summary_size=500).partial_fit(X).history_
+    assert (np.abs(history["k"][len(X) // 2 :] - k) <= 1).mean() > 0.95
+
+
 @pytest.mark.parametrize("share", [0.3, 0.6, 0.9])
 def test_blobs_beside_rows_that_are_all_equal(share: float, rng) -> None:
     X = blobs(2500, 3)

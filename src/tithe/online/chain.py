@@ -45,7 +45,7 @@ from tithe.online.kernels import (
     swap_chain,
 )
 from tithe.online.memory import Past, with_zeros
-from tithe.online.scale import Scale, check_levels, measure_scale
+from tithe.online.scale import Scale, check_levels, largest_loss, lone_rows, measure_scale
 
 _MIN_EXPECTED = 12.0  # rows of a cluster that goes on; none of them is held with a probability of exp(-12)
 _MIN_HALF_LIVES = 1.5  # without a row; shorter pauses are common in streams with days and weeks
@@ -167,12 +167,14 @@ def schedule(options: Mapping[str, Any], d: int, radius: float, scale: Scale | N
     if preset == "theory":
         falls = options["horizon"] is None and options["inverse_temperature"] is None
         rate = inverse_temperature(options, d, radius, 1.0)
-        return np.array([rate, 0.0 if falls else np.inf, rate, never, eta, 0.0, never])
+        return np.array([rate, 0.0 if falls else np.inf, rate, never, eta, 0.0, never, never])
     if scale is None:  # no rows were measured yet
-        return np.array([0.0, 0.0, hot, _MAX_CURB, 0.0, 0.0, never])
+        return np.array([0.0, 0.0, hot, _MAX_CURB, 0.0, 0.0, never, never])
     variance = max(scale.variance, (1e-12 * radius) ** 2)  # equal rows have variance 0
-    rate, surprise = (d + 2) / (2.0 * variance * temperature), variance * (d + 4.0 * math.sqrt(2.0 * d) + 8.0)
-    return np.array([rate, 0.0, hot, _MAX_CURB, 0.0, eta * variance * scale.split, surprise])
+    rate = (d + 2) / (2.0 * variance * temperature)
+    most = largest_loss(variance, d)
+    noise = most if scale.noise > 0.0 else never
+    return np.array([rate, 0.0, hot, _MAX_CURB, 0.0, eta * variance * scale.split, most, noise])
 
 
 def student_scale(preset: str, max_clusters: int, t: float, rate: float, ball: float) -> float:
@@ -298,7 +300,7 @@ class Chain(Storable):
         half_life = self.options["half_life"]
         self.decay = 1.0 if half_life is None else 2.0 ** (-1.0 / float(half_life))  # of weights, with each row
         self.jumps, self.jump_ratios = jump_table(p)
-        self.prior, self.schedule = np.array([0.0, 0.0, TINY]), np.zeros(7)
+        self.prior, self.schedule = np.array([0.0, 0.0, TINY]), np.zeros(8)
         if self.radius > 0.0:
             self._set_radius(self.radius)
 
@@ -422,23 +424,41 @@ class Chain(Storable):
     def _make_room(self) -> None:
         n_handed = self.past.n_handed
         self.past.make_room(self.state, self.centers)
-        if self.forgets and self.past.n_handed > n_handed:
-            self._measure()  # rows of clusters that have ended came back with the summary
+        if self.options["preset"] == "practical" and self.past.n_handed > n_handed and self.scale is not None:
+            self._measure()  # rows that were left out came back with the summary
 
     def _measure(self) -> Scale:
-        """The scale of the past. Rows of clusters that have ended lose their weight as long as no row comes there."""
+        """The scale of the past, without rows of clusters that have ended, and those that are far and do not recur.
+
+        They have no weight as long as that is so.
+        """
         p, block = len(self.centers), self.past.block(self.state, self.n_rows)
         k = int(self.state[K]) if self.options["scale"] == "centers" else 1
-        if self.forgets and (block.weights() == 0.0).any():
+        if (block.weights() == 0.0).any():
             block = replace(block, sample_weight=self.past.weights_by_age(self.state, self.decay))
-        scale = measure_scale(block, p, rng_for(self.seed, self.n_rows, "scale"), k)
-        if not self.forgets:
-            return scale
-        ended = stale_rows(block, scale.anchors[: scale.n_cut], self.n_rows, float(self.options["half_life"]))
-        self.past.columns[0, : len(block)] = np.where(ended, 0.0, block.weights())
-        if not ended.any():
-            return scale
-        return measure_scale(block.take(np.flatnonzero(~ended)), p, rng_for(self.seed, self.n_rows, "scale"), k)
+
+        def scale_without(left_out: Array, *, noisy: bool) -> Scale:
+            rows = block.take(np.flatnonzero(~left_out)) if left_out.any() else block
+            return measure_scale(rows, p, rng_for(self.seed, self.n_rows, "scale"), k, noisy=noisy)
+
+        none = np.zeros(len(block), bool)
+        if self.options["preset"] != "practical":
+            return scale_without(none, noisy=False)
+        left_out = none if self.scale is None else lone_rows(block, self.scale)
+        for noisy in (True, False):  # noise makes all clusters seem wider, so that none is seen: look for it first
+            scale = scale_without(left_out, noisy=noisy)
+            lone = lone_rows(block, scale)
+            if lone.any():
+                break
+            left_out = none
+        noise = float(block.weights()[lone].sum() / block.total_weight)
+        if self.forgets:
+            half_life = float(self.options["half_life"])
+            lone |= stale_rows(block, scale.anchors[: scale.n_cut], self.n_rows, half_life)
+        self.past.columns[0, : len(block)] = np.where(lone, 0.0, block.weights())
+        if not np.array_equal(lone, left_out):
+            scale = scale_without(lone, noisy=noise > 0.0)
+        return replace(scale, noise=noise)
 
     def _survey(self) -> None:
         """Measure the scale of the past."""

@@ -9,7 +9,7 @@ from numba import njit
 
 WEIGHT, PREDICTED, ROW_CURB, NEAR, SECOND = range(5)  # places in the ``columns`` of the past
 N, K, NEWEST = range(3)  # places in ``state``: rows held, centres, and which of the last anchors is the newest
-RATE, LAG, CURB, CURB_MOST, ETA, ETA_SHARE, SURPRISE = range(7)  # places in ``schedule``
+RATE, LAG, CURB, CURB_MOST, ETA, ETA_SHARE, SURPRISE, NOISE = range(8)  # places in ``schedule``
 LATEST = 8  # anchors at the end that are replaced by rows of large loss, if there are more anchors than this
 LOG_BALL, BALL, RADIUS = range(3)  # places in ``prior``
 SLACK = 1.0 + 1e-12  # on the radius: norms differ in the last digits by the order of their sums
@@ -371,6 +371,11 @@ def _take_row(x, past, centers, state, clock, draws, schedule, decay, law):
     columns[WEIGHT, i], columns[PREDICTED, i], columns[ROW_CURB, i] = 1.0, loss, curb
     state[N] = i + 1
     if loss > schedule[SURPRISE] and anchors.shape[0] > LATEST:
+        if loss > schedule[NOISE]:
+            columns[WEIGHT, i] = 0.0  # until the next survey, unless one of the last was near
+            for a in range(anchors.shape[0] - LATEST, anchors.shape[0]):
+                if _square_gap(x, anchors, a) <= schedule[NOISE]:
+                    columns[WEIGHT, i] = 1.0
         state[NEWEST] = (state[NEWEST] + 1) % LATEST
         _copy(x, anchors, anchors.shape[0] - LATEST + state[NEWEST])
     clock[0] = clock[0] * decay + 1.0

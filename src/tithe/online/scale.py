@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 import numpy as np
+from scipy.spatial.distance import cdist
 
 from tithe.clustering.choose_k import apparent_split, apparent_variance
 from tithe.clustering.kernels import assign
@@ -20,6 +21,11 @@ _COARSE_PRICE = 2.0  # price of a cluster in the search for a scale: variances i
 _MAX_LOSS_RATIO = 24.0  # over sqrt(d): rows of a larger loss over the median are not in their cluster
 _ROUNDING = 1e-13  # distance of equal rows from their mean over the largest value
 _ROWS_PER_PIECE = 3  # effective rows, on average
+_MIN_SHARE, _MIN_ROWS = 0.01, 2.5  # of the weight, and rows: lighter clusters are not sound
+_N_LATEST = 64  # rows far from all clusters that others are compared with
+_MIN_POCKET_SHARE, _MIN_POCKET = 0.1, 2.0  # of these, and rows, that are near one that recurs
+_MIN_NOISE, _MAX_NOISE = 0.01, 0.12  # of the weight: less or more than this is no noise
+_MOST_OF_LARGEST = 0.6  # over the largest loss of a normal cluster: the rows that are no noise have less
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,7 +33,8 @@ class Scale(Storable):
     """Statistics of the past, which depend on the rows and on the number of centres at the time of the survey.
 
     ``variance`` is that within clusters, in one direction; ``split`` is what cutting the largest cluster in two would
-    save if it were Gaussian: the mean over all rows, in units of the variance. ``anchors`` (a, d) and ``weights`` (a,)
+    save if it were Gaussian: the mean over all rows, in units of the variance. ``noise`` is the share of the weight
+    that rows far from all clusters had, which do not recur. ``anchors`` (a, d) and ``weights`` (a,)
     are those of the clusters of Ward's tree, at all levels, the ``n_cut`` that were found apart from each other first.
     Row k of ``levels`` (p + 1, p) holds the anchors that are the k clusters of the tree; -1 if there are fewer.
     """
@@ -38,13 +45,14 @@ class Scale(Storable):
     weights: Annotated[Array, Floats("a", least=0.0)]
     n_cut: Annotated[int, Integer(least=1)]
     levels: Annotated[Array, Integers(("p", 1), "p", least=-1, below="a")]
+    noise: Annotated[float, Number(least=0.0, most=1.0)] = 0.0
 
     def check_relations(self) -> None:
         expect(self.n_cut <= len(self.anchors), "there are fewer anchors than clusters")
         check_levels(self.levels)
 
 
-def measure_scale(block: Block, max_clusters: int, rng: np.random.Generator, n_centers: int = 1) -> Scale:
+def measure_scale(block: Block, max_clusters: int, rng: np.random.Generator, n_centers: int = 1, *, noisy: bool = False) -> Scale:
     """Cut the rows into many pieces, join them by Ward's method, and find the level that is consistent with its scale.
 
     From fine to coarse: with v the variance in a direction within the clusters of a level and W the total weight, the
@@ -63,7 +71,11 @@ def measure_scale(block: Block, max_clusters: int, rng: np.random.Generator, n_c
     _, _, sums = assign(block.X, pilot, weight=weight, power=2, with_sums=True)
     assert sums is not None
     used = sums[:, 0] > 0.0
+    if noisy:  # rows of noise would make all clusters seem wider
+        light = sums[:, 0] < _MIN_SHARE * total
+        used &= ~light | (sums[light, 0].sum() > _MAX_NOISE * total)
     sums = sums[used]
+    total, effective = float(sums[:, 0].sum()), effective * float(sums[:, 0].sum()) / total
     mass = sums[:, 0].copy()  # contiguous: kernels are compiled for each layout
     moved = sums[:, -block.n_features :] / mass[:, None]
     within = sums[:, 1] - mass * np.einsum("ij,ij->i", moved, moved)  # about the means, not the pilot
@@ -95,6 +107,36 @@ def measure_scale(block: Block, max_clusters: int, rng: np.random.Generator, n_c
         n_cut=len(cut),
         levels=levels,
     )
+
+
+def largest_loss(variance: float, d: int) -> float:
+    """A loss that hardly any row of a normal cluster with this variance in each direction has."""
+    return variance * (d + 4.0 * math.sqrt(2.0 * d) + 8.0)
+
+
+def lone_rows(block: Block, scale: Scale) -> Array:
+    """Whether each row is far from all clusters and does not recur, as noise is: (n,) of bool.
+
+    A row is far if its loss at each cluster with a hundredth of the weight is more than the largest one of a row
+    there. If it recurs, at least a tenth of the latest 64 such rows are near it, and two rows. Less than a
+    hundredth of the weight is no noise: a far row may be the first of a cluster, and a centre for it does no harm. Nor
+    is there noise where many rows are between near and far, as those of long tails are.
+    """
+    weight, lone = block.weights(), np.zeros(len(block), bool)
+    mass, most = scale.weights[: scale.n_cut], largest_loss(scale.variance, block.n_features)
+    sound = scale.anchors[: scale.n_cut][mass >= max(_MIN_ROWS, _MIN_SHARE * weight.sum())]
+    if len(sound) == 0 or most == 0.0:
+        return lone
+    loss = assign(block.X, sound, power=2)[1]
+    between = weight[loss > _MOST_OF_LARGEST * most].sum() > _MAX_NOISE * weight.sum()
+    if between or np.median(loss) <= _ROUNDING * most:  # most rows may be equal, and the others all that varies
+        return lone
+    far = np.flatnonzero((loss > most) & (weight > 0.0))
+    latest = far[np.argsort(block.row_ids()[far], kind="stable")][-_N_LATEST:]
+    count = np.maximum(weight[latest], 1.0)  # a row that has faded has still come
+    near = (cdist(block.X[far], block.X[latest], "sqeuclidean") <= most) @ count
+    lone[far] = near < max(_MIN_POCKET, _MIN_POCKET_SHARE * count.sum())
+    return lone if weight[lone].sum() >= _MIN_NOISE * weight.sum() else np.zeros(len(block), bool)
 
 
 def check_levels(levels: Array) -> None:

@@ -12,17 +12,19 @@ import numpy as np
 
 from tithe.core.contracts import Construction, Objective
 from tithe.core.data import Array, Block, Coreset, html_facts
-from tithe.core.errors import FileFormatError, NoRowsError
+from tithe.core.errors import FileFormatError, NoRowsError, warn_caller
 from tithe.core.parallel import single_blas_thread
 from tithe.core.params import OneOf, RealNumber, WholeNumber, check_value, resolve_size
 from tithe.core.passes import Merge, Tree
 from tithe.core.seeding import as_seed
 from tithe.core.state_checks import LARGEST, Instance, Integer, Optional, Storable, StoredState, expect
+from tithe.reduce.draws import InfluenceObjective
 from tithe.reduce.plan import Plan, Reducer, leaf_rows_for, node_rows_for
 from tithe.rows.batches import LeafBuffer, difference, is_like
 from tithe.storage.checkpoint import clean_state, load_state, save_state
 from tithe.storage.leaf_store import LeafStore
 
+_MIN_LEAF_ROWS = 16_384  # with fewer, streams of linear models err by up to hundreds of times as much
 _WINDOW_PARTS = 8  # parts of a window that are dropped one at a time
 _ABSORBED_LEVEL, _LAST_LEVEL = 62, 63  # above all levels of a tree: they seed the draws when streams are merged
 
@@ -362,7 +364,8 @@ class CoresetStream(StoredState):
         The pilot of the totals comes from the first leaf and stays, so that they add up.
     coreset_size : int
     leaf_size : int, optional
-        Rows of a leaf; by default 65,536 or four times ``coreset_size``, whichever is larger.
+        Rows of a leaf; by default 65,536 or four times ``coreset_size``, whichever is larger. There is a warning for
+        linear models and less than 16,384 rows.
     window : int, optional
         Drop rows that are older than this number of rows. They are dropped in parts of at most an eighth of the
         window: the coreset represents at least the last ``window`` rows and at most one part (or leaf) more.
@@ -428,6 +431,11 @@ class CoresetStream(StoredState):
             half_life=None if half_life is None else float(half_life),
             node_size=node_rows_for(size, leaf_size),
         )
+        if leaf_size < _MIN_LEAF_ROWS and isinstance(plan.objective, InfluenceObjective):
+            warn_caller(
+                f"Leaves of {leaf_size:,} rows lose much for linear models: rows of a class or a trend that comes late "
+                f"are scored without knowing it. Leave leaf_size out, or ask for {_MIN_LEAF_ROWS:,} or more."
+            )
         self.state = StreamState(plan=plan, rows=LeafBuffer(leaf_size=leaf_size), window=window)
         self.notes: dict[str, Any] = {}
         self._folders = Folders()
