@@ -13,6 +13,8 @@ over the variance of y; and AUC (mean over classes), or R2.
 from __future__ import annotations
 
 import argparse
+import json
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -23,7 +25,7 @@ from sklearn.base import clone, is_classifier
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 from sklearn.metrics import log_loss, r2_score, roc_auc_score
 
-from common import load_labelled, save, show
+from common import RESULTS, load_labelled, save, show
 from tithe import CoresetEstimator
 from tithe.meta.ensembles import best_rounds, with_rounds
 from tithe.meta.leaves import leaf_obstacle
@@ -228,12 +230,20 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=200)
     parser.add_argument("--rows", type=int, help="use only so many rows of each task, held out ones included")
     parser.add_argument("--name", default="boosting", help="of the file of results")
+    parser.add_argument(
+        "--resume", action="store_true", help="keep the tasks that the file has, of a run that ended early"
+    )
     arguments = parser.parse_args()
     arguments.shares = [float(share) for share in arguments.shares.split(",")]
     results: dict[str, Any] = {}
+    if arguments.resume:
+        sys.argv.remove("--resume")  # the file says what makes it in one run
+        results = json.loads((RESULTS / f"{arguments.name}.json").read_text())["libraries"]
     for library in arguments.libraries.split(","):
-        results[library] = {}
+        results.setdefault(library, {})
         for name in arguments.tasks.split(","):
+            if name in results[library]:
+                continue
             results[library][name] = run(arguments.data, name, library, arguments)
             print(*summary({name: results[library][name]}, arguments.shares), sep="\n", flush=True)
             save(arguments.name, {"libraries": results})

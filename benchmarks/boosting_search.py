@@ -17,8 +17,8 @@ import numpy as np
 from scipy.stats import loguniform, randint, spearmanr
 from sklearn.model_selection import RandomizedSearchCV, StratifiedKFold
 
-from boosting import load, trees
-from common import save, show
+from boosting import trees
+from common import load_labelled, save, show
 from tithe import CoresetSearchCV
 
 GRID = {
@@ -32,14 +32,13 @@ METHODS: dict[str, dict[str, Any]] = {
     "uniform 25 %": {"construction": "uniform"},
     "coreset of 25 %, leaves": {"leaves": True},
     "coreset of 25 %, halving": {"halving": 3},
-    "uniform 25 %, halving": {"halving": 3, "construction": "uniform"},
     "coreset of 25 %, halving, leaves": {"halving": 3, "leaves": True},
     "coreset of 5 %": {"coreset_size": 0.05},
 }
 
 
 def run(folder: Path, name: str, arguments: argparse.Namespace) -> list[dict[str, Any]]:
-    X, y = load(folder, name)
+    X, y = load_labelled(folder, name)
     order = np.sort(np.random.default_rng(0).permutation(len(y))[: arguments.rows])
     X, y = X[order], y[order]
     options: dict[str, Any] = {

@@ -450,6 +450,13 @@ class CoresetLearner(StreamLearner, Described):
 
     # -- rows of which only a coreset is left --------------------------------------------------
 
+    def _fit_to_coreset(self, coreset: Coreset, labels: Array | None, schema: TableSchema | None) -> None:
+        """Fit to the rows of a coreset with their weights."""
+        size, self.coreset_size = self.coreset_size, len(coreset)
+        y = coreset.y if coreset.y is None or labels is None else labels[coreset.y]
+        self.fit(coreset.X, y, sample_weight=coreset.weights())
+        self.coreset_size = size
+
     def _adopt_coreset(self, coreset: Coreset, feature_names: Array | None) -> None:
         """Say that the rows of the last fit were this coreset of other rows, which cannot be read again."""
         values = {**(self._fitted_values or {}), "coreset_": coreset}
@@ -652,16 +659,17 @@ def refuse_polish(polish: Any) -> None:
 
 
 def fit_on_coreset(
-    learner: CoresetLearner, coreset: Coreset, labels: Array | None, feature_names: Array | None
+    learner: CoresetLearner,
+    coreset: Coreset,
+    labels: Array | None,
+    feature_names: Array | None,
+    schema: TableSchema | None = None,
 ) -> None:
     """Fit a learner on a coreset of all rows, which it does not reduce again. It has no certificate then.
 
     ``labels`` are those that the numbers in ``coreset.y`` stand for; None if y holds no classes.
     """
-    size, learner.coreset_size = learner.coreset_size, len(coreset)
-    y = coreset.y if coreset.y is None or labels is None else labels[coreset.y]
-    learner.fit(coreset.X, y, sample_weight=coreset.weights())
-    learner.coreset_size = size
+    learner._fit_to_coreset(coreset, labels, schema)
     learner._adopt_coreset(coreset, feature_names)
 
 
@@ -671,7 +679,7 @@ def fit_on_saved_coreset(learner: CoresetLearner, coreset: Coreset, schema: Tabl
     if is_classifier(learner) and coreset.y is not None:
         labels, numbers = np.unique(coreset.y, return_inverse=True)
         coreset = replace(coreset, y=numbers, objective=with_classes(coreset.objective, range(len(labels))))
-    fit_on_coreset(learner, coreset, labels, None)
+    fit_on_coreset(learner, coreset, labels, None, schema)
     set_schema(learner, schema)
 
 

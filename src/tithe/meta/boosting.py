@@ -18,13 +18,13 @@ from tithe.core.params import Constraint, OneOf, RealNumber, Target, check_param
 from tithe.core.seeding import hashed
 from tithe.core.state_checks import Floats, Instance, Integer, Integers, Optional, Storable, expect
 from tithe.meta.kernels import add_trees, gradients
-from tithe.reduce.draws import MIN_DRAWS_OF_A_CLASS, draw_rows
+from tithe.reduce.draws import MIN_DRAWS_OF_A_CLASS, Uniform, draw_rows
 from tithe.reduce.kernels import sample_rows
 
 LOSSES = ("log_loss", "squared_error", "absolute_error", "quantile", "poisson", "gamma")  # in the order of the kernels
 _LOG_LINK = ("poisson", "gamma")
 _SHARE = 0.7  # of the draw that follows the gradients at the most; the rest is uniform
-_LITTLE, _ENOUGH = 1.2, 1.45  # worth of a row with that share at which none, and all, of it is used
+_LITTLE, _ENOUGH = 1.25, 1.45  # worth of a row with that share at which none, and all, of it is used
 _SOFTENED = 0.1  # weight of the squared variance of a label beside its squared gradient
 _PILOT_ROWS = 10_000
 _QUERY_ROWS = 1000
@@ -297,7 +297,7 @@ class PilotGradient(Construction[BoostingObjective]):
 
     ``row_worth`` in the provenance is R = sum(u g^2) / sum(u g^2 / (a s / mean(s) + 1 - a)): about as many uniform rows
     would have the same variance of the gradient at the pilot. Trees gain less: about R / 2 for R from 3 to 10. Below 2
-    a uniform sample does as well. The share a is 0.7 where R is then 1.45 or more, and falls to 0 where it is 1.2: the
+    a uniform sample does as well. The share a is 0.7 where R is then 1.45 or more, and falls to 0 where it is 1.25: the
     labels are noise there, and weights that differ would cost more than the draw gains.
 
     Examples
@@ -340,6 +340,9 @@ class PilotGradient(Construction[BoostingObjective]):
         _, square, gradient = objective.gradients(block, fitted)
         score, worth = _scores(weight, square, gradient, _SHARE)
         share = _SHARE * min(1.0, max(0.0, (worth - _LITTLE) / (_ENOUGH - _LITTLE)))
+        if share == 0.0:
+            drawn = Uniform().reduce(block, objective, size, pilot=pilot, survey=survey, rng=rng)
+            return replace(drawn, notes={"row_worth": 1.0})
         if share < _SHARE:
             score, worth = _scores(weight, square, gradient, share)
         drawn = draw_rows(block, _with_every_class(weight * score, objective.codes(block), size), size, rng)
@@ -349,7 +352,7 @@ class PilotGradient(Construction[BoostingObjective]):
 def _scores(weight: Array, square: Array, gradient: Array, share: float) -> tuple[Array, float]:
     """Scores of rows of which a share follows the gradients, and what a row drawn by them is worth."""
     mean = float(weight @ gradient) / float(weight.sum())
-    if not 0.0 < mean < np.inf or share == 0.0:
+    if not 0.0 < mean < np.inf:
         return np.ones(len(weight)), 1.0
     score = share * gradient / mean + (1.0 - share)
     total, left = float(weight @ square), float(weight @ (square / score))

@@ -26,9 +26,9 @@ from tithe.core.errors import warn_caller
 from tithe.core.params import Boolean, Constraint, RealNumber
 from tithe.core.passes import DataPass
 from tithe.core.progress import Checkpoint, Progress
-from tithe.core.seeding import HoldOut, key_of, rng_for
+from tithe.core.seeding import HoldOut, as_seed, key_of, rng_for
 from tithe.core.state_checks import Each, Integer, Integers, Labels, Number, Optional, Parts, Text
-from tithe.fit.base import MIN_AUTO_ROWS, CoresetLearner, FittedAttribute, require_target
+from tithe.fit.base import MIN_AUTO_ROWS, CoresetLearner, FittedAttribute, require_target, set_schema
 from tithe.fit.bases import BaseEstimator, MetaEstimatorMixin
 from tithe.fit.labels import batch_with_class_numbers, has_target, with_class_numbers
 from tithe.fit.results import BarChart, column_names, probe
@@ -66,6 +66,7 @@ from tithe.reduce.calibration import recalibrated
 from tithe.rows.arrays import is_frame
 from tithe.rows.clusters import as_rows
 from tithe.rows.leaves import MappedSource
+from tithe.rows.schema import TableSchema
 
 
 class CoresetEstimator(OuterEstimator, CoresetLearner, MetaEstimatorMixin, BaseEstimator):
@@ -367,7 +368,7 @@ class CoresetEstimator(OuterEstimator, CoresetLearner, MetaEstimatorMixin, BaseE
         self, coreset: Coreset, data: DataPass | None, seed: int, context: OriginalRows | None
     ) -> dict[str, Any]:
         """Fit on the coreset, without weights if none were given and all rows are used."""
-        given = OriginalRows(dense=self._needs_dense) if context is None else context
+        given = OriginalRows().for_learner(self.estimator, self.schema_) if context is None else context
         weight = (data.rows if data is not None and isinstance(data.rows, Block) else coreset).sample_weight
         fitted, n_rounds = self._fit_to(coreset, given, seed, weighted=weight is not None or not coreset.is_whole)
         return {
@@ -383,6 +384,14 @@ class CoresetEstimator(OuterEstimator, CoresetLearner, MetaEstimatorMixin, BaseE
             "_is_viewed": given.schema is not None,
             "_coreset_score": self._score(fitted, coreset, given) if hasattr(fitted, "score") else None,
         }
+
+    def _fit_to_coreset(self, coreset: Coreset, labels: Array | None, schema: TableSchema | None) -> None:
+        self._check_options()
+        self._validate_rows(coreset.X, coreset.y, reset=True)
+        set_schema(self, schema)
+        self._labels = labels
+        self._start_fit()
+        self._fitted_values = self._learn(coreset, None, as_seed(self.random_state), None)
 
     def _scored(
         self, values: dict[str, Any], aside: Block, given: OriginalRows, training: DataPass, seed: int

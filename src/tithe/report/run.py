@@ -278,6 +278,9 @@ def _sentences(
         sentences.append(("No certificate.", "There is none for estimators of other libraries."))
     else:
         sentences.append(("No certificate.", "The rows cannot be read again."))
+    if isinstance(model, CoresetEstimator) and "what_a_row_is_worth" in model.summary():
+        worth = str(model.summary()["what_a_row_is_worth"])
+        sentences.append(("The draw.", f"By the gradients of a pilot, {worth}."))
     if not_saved is not None:
         sentences.append(("There is no model.tithe.", f"{not_saved} Predictions: --predict FILE."))
     if held_out is None:

@@ -26,6 +26,7 @@ from tithe.core.data import Array, Block
 from tithe.core.errors import warn_caller
 from tithe.core.parallel import available_threads, limit_threads, single_blas_thread
 from tithe.core.passes import DataPass
+from tithe.core.seeding import rng_for
 from tithe.fit.base import CoresetLearner
 from tithe.meta.ensembles import learning_weights
 from tithe.meta.leaves import leaf_obstacle, refitted_leaves
@@ -43,6 +44,7 @@ from tithe.rows.arrays import is_frame, plain_weights
 Params = dict[str, Any]
 Results = dict[str, Any]
 Scores = float | dict[str, Any]  # a score that raised an error is its text
+_LEAST_SCORED = 5000  # rows held out that candidates are scored on
 GROWN = 0.2  # of the rows that trees grow on, where the others give the values of the leaves
 
 
@@ -207,7 +209,7 @@ class Evaluator:
             elapsed = time.perf_counter() - start
             return Outcome(fit_time=elapsed, fit_failed=True, error=traceback.format_exc()), last
         middle = time.perf_counter()
-        test, weighted, error = self._scores(model, fold.held_out, fold.X_held_out)
+        test, weighted, error = self._scores(model, *self._scored_on(fold))
         score_time = time.perf_counter() - middle
         train = None
         if self.train_scores:
@@ -240,6 +242,15 @@ class Evaluator:
         others = np.setdiff1d(all_of_it, grown)
         block = fold.coreset.take(others, fold.coreset.weights()[others])
         return refitted_leaves(fitted, DataPass(block), lambda block: rows_of(fold.X, others), self.labels)
+
+    def _scored_on(self, fold: Fold) -> tuple[Block, Any]:
+        """The rows held out; a part of them, the same for all candidates, where these learn from a part as well."""
+        n = len(fold.held_out)
+        size = max(min(n, _LEAST_SCORED), round(self.share * n))
+        if size == n:
+            return fold.held_out, fold.X_held_out
+        at = np.sort(rng_for(0, "held out").permutation(n)[:size])
+        return fold.held_out.take(at), rows_of(fold.X_held_out, at)
 
     def _targets(self, block: Block) -> Array | None:
         return block.y if block.y is None or self.labels is None else self.labels[block.y]

@@ -151,6 +151,7 @@ class CoresetSearchCV(OuterEstimator, Described, MetaEstimatorMixin, BaseEstimat
         If not None, candidates are first fitted to a small part of the coreset of a fold. One in ``halving`` of them,
         the best, go on to a part that is ``halving`` times as large and contains it, until the whole coreset is used.
         ``cv_results_`` has the last scores of each, with ``iter`` and ``n_resources``, and ranks by ``iter`` first.
+        Scores on the way are of a part of the rows held out, at least 5,000.
     leaves : bool
         Rank candidates of LightGBM and XGBoost by trees that are grown on a fifth of the rows, and whose leaves get
         values from the other rows: the scores take less time.
@@ -386,7 +387,7 @@ class CoresetSearchCV(OuterEstimator, Described, MetaEstimatorMixin, BaseEstimat
         start = time.perf_counter()
         winner = self._winner(values["best_params_"], None, self._seed)
         names = None if self.feature_names is None else self.feature_names_in_
-        fit_on_coreset(winner, streams.coreset(), self._labels, names)
+        fit_on_coreset(winner, streams.coreset(), self._labels, names, self.schema_)
         return values | self._kept(winner, start)
 
     # -- the search ----------------------------------------------------------------------------
