@@ -91,8 +91,7 @@ class ConvexObjective(InfluenceObjective, Generic[SumsT]):
         return True
 
     def least_value(self, block: Block) -> float:
-        """A value below which descent would go on for ever, since there is no minimum; rows that weigh as much as all.
-        """
+        """A value below which descent would go on for ever, as there is no minimum; rows weigh as much as all."""
         return 0.0
 
     @abstractmethod

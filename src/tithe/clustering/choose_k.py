@@ -214,7 +214,9 @@ def choose_k(
         )
     elif not clear:
         found = ", ".join(f"{n} of {n_trials} coresets have {other}" for other, n in votes.most_common())
-        warn_caller(f"There is no clear number of clusters: {found}. Take another rule, or a k that serves your purpose.")
+        warn_caller(
+            f"There is no clear number of clusters: {found}. Take another rule, or a k that serves your purpose."
+        )
     return KCurve(
         k=k,
         curve=dict(sorted(phi.curve.items())),

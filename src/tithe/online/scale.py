@@ -52,7 +52,9 @@ class Scale(Storable):
         check_levels(self.levels)
 
 
-def measure_scale(block: Block, max_clusters: int, rng: np.random.Generator, n_centers: int = 1, *, noisy: bool = False) -> Scale:
+def measure_scale(
+    block: Block, max_clusters: int, rng: np.random.Generator, n_centers: int = 1, *, noisy: bool = False
+) -> Scale:
     """Cut the rows into many pieces, join them by Ward's method, and find the level that is consistent with its scale.
 
     From fine to coarse: with v the variance in a direction within the clusters of a level and W the total weight, the
