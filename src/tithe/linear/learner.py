@@ -138,7 +138,7 @@ class CoresetLinearModel(CoresetLearner, BaseEstimator, ABC):
         if isinstance(data.rows, Block) and self._takes_all(data.rows):
             return self._learn(None, data, seed, context)
         with single_blas_thread():
-            if self._newton_pays(data.rows):
+            if isinstance(data.rows, Block) and self._newton_pays(data.rows):
                 return self._learn(self._uniform_rows(data.rows, seed), data, seed, context)
             construction, more = self._construction(data.rows, seed)
             # polish calibrates as well, and its totals are better: they are taken at the first fit
@@ -231,10 +231,10 @@ class CoresetLinearModel(CoresetLearner, BaseEstimator, ABC):
             coreset=polished.coreset,
         )
 
-    def _newton_pays(self, rows: Block | Source) -> bool:
+    def _newton_pays(self, rows: Block) -> bool:
         """Whether Newton's method on all rows is quicker than a coreset, and nothing was asked for that needs one."""
         asked = (self.coreset_size, self.construction, self.polish)
-        if not (self._takes_newton and isinstance(rows, Block) and all(isinstance(v, str) for v in asked)):
+        if not (self._takes_newton and all(isinstance(v, str) for v in asked)):
             return False
         if asked != ("auto",) * 3 or len(rows) <= self._size(len(rows), rows.n_features):
             return False
