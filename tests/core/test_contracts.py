@@ -52,6 +52,7 @@ FOREIGN = {
     "report/compare.py:Runner.run": "how the rows were drawn is shown",
     "report/run.py:_facts": "the provenance is shown",
     "cli/build.py:_about": "the provenance is shown",
+    "cli/size.py:_one_leaf": "the provenance is shown",
     "cli/merge.py:_inspect_model": "the parameters are shown",
     "report/scores.py:_answers": "not every classifier has probabilities",
     "testing/checks.py:_error": "the message itself is checked",

@@ -9,7 +9,7 @@ from tithe.core.parallel import limit_threads
 from tithe.linear import sensitivity_kernels as tiles
 from tithe.linear.kernels import linear_scores
 from tithe.linear.sensitivity_kernels import Views, cluster_members, cluster_sums, decay_scores
-from tithe.reduce.draws import _shares, draw_by_class
+from tithe.reduce.draws import draw_by_class, shared_out
 
 
 def _views(rng, n_classes: int, k: int, d: int, *, mirrored: bool) -> Views:
@@ -154,6 +154,6 @@ def test_a_small_class_is_kept_whole_and_too_few_draws_are_refused(rng) -> None:
 
 
 def test_shares_add_up_and_respect_the_least() -> None:
-    shares = _shares(np.array([1000.0, 1e-9, 30.0, 0.0]), np.array([10, 2, 10, 0]), 100)
+    shares = shared_out(np.array([1000.0, 1e-9, 30.0, 0.0]), np.array([10, 2, 10, 0]), 100)
     assert shares.tolist() == [88, 2, 10, 0]
-    assert _shares(np.array([1.0, 1.0, 1.0]), np.array([1, 1, 1]), 10).sum() == 10
+    assert shared_out(np.array([1.0, 1.0, 1.0]), np.array([1, 1, 1]), 10).sum() == 10

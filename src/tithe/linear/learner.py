@@ -139,7 +139,8 @@ class CoresetLinearModel(CoresetLearner, BaseEstimator, ABC):
             return self._learn(None, data, seed, context)
         with single_blas_thread():
             if isinstance(data.rows, Block) and self._newton_pays(data.rows):
-                return self._learn(self._uniform_rows(data.rows, seed), data, seed, context)
+                fit = self._fit_newton(self._uniform_rows(data.rows, seed), data, self._start(context), seed)
+                return self._values(fit, data)
             construction, more = self._construction(data.rows, seed)
             # polish calibrates as well, and its totals are better: they are taken at the first fit
             options = {"construction": construction, "calibrate": self.calibrate and not again}
@@ -162,14 +163,15 @@ class CoresetLinearModel(CoresetLearner, BaseEstimator, ABC):
             self._check_rows(coreset)
         if coreset is None or coreset.is_whole:
             fit = self._fit_all(coreset, data, start, seed)
-        elif coreset.provenance.get("fitted") == "all rows":
-            assert data is not None
-            fit = self._fit_newton(coreset, data, start, seed)
         elif data is None:
             params, _ = objective.minimise(coreset, init=coreset.pilot)
             fit = LinearFit(params=params, curve=[objective.evaluate(coreset, params).value], n_iter=1, coreset=coreset)
         else:
             fit = self._fit_coreset(coreset, data, seed, start)
+        return self._values(fit, data)
+
+    def _values(self, fit: LinearFit, data: DataPass | None) -> dict[str, Any]:
+        """The fitted attributes by name."""
         fit = self._completed(fit, data)
         rows = data.rows if data is not None and fit.coreset is None else fit.coreset
         assert isinstance(rows, Block)
