@@ -64,8 +64,8 @@ _ORDERED = {
     "mdy": rf"(?i)^(?P<month>\d{{1,2}})[/.-]{_DAY}[/.-](?P<year>\d{{4}}|\d{{2}}){_TIME}",
     "dmy": rf"(?i)^{_DAY}[/.-](?P<month>\d{{1,2}})[/.-](?P<year>\d{{4}}|\d{{2}}){_TIME}",
 }
-_MOST_BYTES = 200  # of a text that is a number, date or time: patterns are slow on very long ones
 _MOST_LOOKED_AT = 4096  # different texts whose form is looked at
+_LONGEST = 200  # bytes of an amount, a date or a time: a pattern takes a second for each 8 MB
 _SHARE = 0.95
 _LIKE = (  # what is said of a column of text that looks like something else
     (r"^\[\s*[-+\d.eE, ]+\]$", 1, "vectors written as text"),
@@ -87,8 +87,8 @@ class Form(NamedTuple):
 
 def _groups(texts: Any, pattern: str) -> tuple[Array, dict[str, Any]]:
     """Where a pattern fits, (n,) bool, and the texts of its groups where it does, "" where a group is empty."""
-    short = pc.less_equal(pc.binary_length(texts), _MOST_BYTES)
-    parts = pc.extract_regex(pc.if_else(short, texts, pa.scalar(None, texts.type)), pattern)
+    texts = pc.if_else(pc.less_equal(pc.binary_length(texts), _LONGEST), texts, pa.scalar(None, texts.type))
+    parts = pc.extract_regex(texts, pattern)
     fits = np.asarray(pc.and_(parts.is_valid(), texts.is_valid()).fill_null(False), bool)
     found = parts.filter(pa.array(fits))
     return fits, {field.name: found.field(i) for i, field in enumerate(parts.type)}

@@ -32,8 +32,8 @@ from tithe.rows.encodings import (
 )
 from tithe.rows.forms import Form, date_order, looks_like, number_form, parsed_spans
 from tithe.rows.leaks import leak
-from tithe.rows.options import TableOptions
 from tithe.rows.schema import MOST_RARE, Column, TableSchema
+from tithe.rows.uses import TableOptions
 from tithe.rows.values import (
     are_truths,
     coded_texts,
