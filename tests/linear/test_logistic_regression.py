@@ -380,7 +380,7 @@ def test_bad_rows() -> None:
         model.fit(X, np.zeros(300))
     with pytest.raises(ValueError, match="requires y"):
         model.fit(X, None)
-    with pytest.raises(ValueError, match="NaN"):
+    with pytest.raises(ValueError, match="Input X contains NaN"):
         model.fit(np.where(X[0, 0] == X, np.nan, X), y)
     with pytest.raises(ValueError, match="Negative"):
         model.fit(X, y, sample_weight=-np.ones(300))
