@@ -16,7 +16,7 @@ from tithe.core.parallel import add_parts, over_parts, part_rows
 from tithe.core.params import Constraint, Option, RealNumber, Target, check_params
 from tithe.core.passes import AddsUp
 from tithe.linear.kernels import add_run, poisson_terms, scores_of_run
-from tithe.linear.objective import LinearModelObjective
+from tithe.linear.objective import N_DRIFT_SUMS, LinearModelObjective
 
 _CHUNK_NUMBERS = 131_072  # of X that are worked on at a time: a megabyte in double precision
 _CHUNK_ROWS = (256, 8192)  # rows of a chunk, at the least and at the most
@@ -500,11 +500,11 @@ class HuberObjective(SingleScoreObjective):
         """Rows with a curvature as well, at the end."""
         n_curved = float(np.count_nonzero(self._terms_at(block, params).second * block.weights()))
         if not params[1, -1] > step[1, -1]:  # the scale does not stay positive
-            return np.append(np.zeros(7), n_curved)
+            return np.append(np.zeros(N_DRIFT_SUMS), n_curved)
         return np.append(super().drift_sums(block, params, step), n_curved)
 
     def drift_of(self, sums: Array, params: Array, step: Array) -> float:
-        """The change of the second derivative along the step, row by row, half way and at its end.
+        """The change of the second derivative along the step, row by row.
 
         Infinite where the scale would not stay positive, and with too few rows for an interval; see the class.
         """
