@@ -227,21 +227,22 @@ def of_sets(folder: Path, n_rows: int) -> list[Generated | Stored]:
     """What is fitted to the sets of the folder."""
     outcomes: list[Generated | Stored] = []
     for path in sorted(folder.glob("*.npz")):
-        X, y = stored_rows(folder, path.stem, True, n_rows)
-        n_classes, n, dense = len(np.unique(y)), X.shape[0], not sparse.issparse(X)
+        with np.load(path) as archive:
+            n_classes = len(np.unique(archive["y"])) if "y" in archive.files else 1
+            dense = "indptr" not in archive.files
         asked = [(learner, change) for learner in CLASSIFIED for change in ("", "rare")] if n_classes > 1 else []
         asked += [("logistic", "classes")] if n_classes > 2 else []
         asked += [(learner, change) for learner in REGRESSED for change in ("", "tails")] if dense else []
         asked += [(learner, "") for learner in CLUSTERED] if dense else []
         asked += [("logistic", "whole")] if path.stem in ("covtype", "kddcup99_10pct") else []
         asked += [("logistic", "tenths")] if path.stem == "covtype" else []
-        for learner, change in asked if n >= LEAST_ROWS else []:
-            n_coefficients = (n_classes if change == "classes" else 1) * (X.shape[1] + 1)
-            if learner not in CLUSTERED and n * n_coefficients**2 > MOST_WORK:
-                print(f"  {learner} {change} {path.stem}: left out, {n_coefficients} coefficients are too many")
-                continue
-            outcomes.append(Stored(folder, path.stem, learner, change, n_rows))
+        outcomes += [Stored(folder, path.stem, learner, change, n_rows) for learner, change in asked]
     return outcomes
+
+
+def is_too_small_or_large(X: Any, y: np.ndarray | None, of_classes: bool) -> bool:
+    n_coefficients = (len(np.unique(y)) if of_classes and len(np.unique(y)) > 2 else 1) * (X.shape[1] + 1)
+    return X.shape[0] < LEAST_ROWS or (y is not None and X.shape[0] * n_coefficients**2 > MOST_WORK)
 
 
 class Truth:
@@ -276,6 +277,8 @@ def fits_of(problem: Generated | Stored, seeds: range, sizes: Any, polish: Any) 
     results: list[dict[str, Any]] = []
     for number in sorted({seed // SEEDS_PER_SET for seed in seeds}) if isinstance(problem, Generated) else [0]:
         X, y = problem.data(number)
+        if is_too_small_or_large(X, y, getattr(problem, "change", "classes") == "classes"):
+            return []
         truth = Truth(problem.model(X, problem.sizes[0]), X, y)
         of_set: list[dict[str, Any]] = []
         for size in sizes:
@@ -357,7 +360,7 @@ def cells_of(problem: Generated | Stored, n_seeds: int) -> list[dict[str, Any]]:
     outcomes = []
     with single_blas_thread():
         fits = fits_of(problem, range(n_seeds), problem.sizes, problem.polish)
-        for size in problem.sizes:
+        for size in problem.sizes if fits else ():
             for polish in problem.polish:
                 one = cell(problem, fits, size, polish)
                 if fails(one):
@@ -404,7 +407,10 @@ def main() -> None:
     chosen = [p for p in problems(options.data, options.rows) if re.search(options.only, p.name)]
     chosen = [p for p in chosen if p.name not in known]
     every = Parallel(n_jobs=options.jobs, return_as="generator")(delayed(cells_of)(p, options.seeds) for p in chosen)
-    for of_problem in every:
+    for problem, of_problem in zip(chosen, every, strict=True):
+        if not of_problem:
+            print(f"  {problem.name}: left out, too few rows or too many coefficients", flush=True)
+            continue
         cells += [{**c, "most rows": options.rows} for c in of_problem]
         table(of_problem, of_problem[0]["problem"])
         save(options.output, {"total": summary(cells), "cells": cells})

@@ -191,6 +191,23 @@ def test_certificates_of_heavy_tails_come_from_all_rows(monkeypatch) -> None:
     assert sum(held) >= 19
 
 
+@pytest.mark.parametrize(("n", "spread", "label", "place"), [(4000, 0.05, 0, -0.3), (40, 1.0, 1, 0.03)])
+def test_a_far_row_whose_curvature_comes_or_goes_on_the_way_is_no_surprise(n, spread, label, place) -> None:
+    """It has next to none of the curvature here, or most of it: half of the intervals missed the truth on such rows."""
+    rng = np.random.default_rng(0)
+    x = spread * rng.normal(size=n)
+    y = (2.0 * x + (1 - label) * rng.logistic(size=n) > 0.0).astype(np.int32)
+    block = Block(X=np.append(x, 100.0)[:, None], y=np.append(y, label).astype(np.int32))
+    objective = LogisticObjective(classes=(0, 1), fit_intercept=False, C=1e3, tol=1e-15)
+    least = objective.evaluate(block, objective.solve(block, rng=rng)).value
+    params = np.array([[place, 0.0]])
+    point = objective.evaluate(block, params)
+    gap = gap_at(objective, point, CurvatureRows.all_of(objective, block, params), params, None)
+    low, high = gap.interval or (0.0, gap.bound)
+    assert low <= point.value - least <= high
+    assert gap.largest >= point.value - least
+
+
 def test_the_drift_of_a_curvature_of_all_rows_is_taken_over_all_rows(rare) -> None:
     """A few rows with most of the drift were not in the sample, and intervals held in 1 of 9."""
     block, least = rare
