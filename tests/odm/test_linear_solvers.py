@@ -112,14 +112,13 @@ def test_coordinate_descent_hands_over_where_it_stalls() -> None:
 
 
 @pytest.mark.parametrize("sparse_rows", [False, True])
-@pytest.mark.parametrize("sampled", [2000, 0])
-def test_conjugate_gradients_where_the_curvature_is_too_wide(monkeypatch, sparse_rows, sampled) -> None:
+def test_conjugate_gradients_where_the_curvature_is_too_wide(monkeypatch, sparse_rows) -> None:
     problem = margin_problem(1000.0, rows=margin_rows(2000, 30))
     best = solved(problem).point
     if sparse_rows:
         problem = replace(problem, X=sparse.csr_matrix(problem.X))
-    for name, value in (("_MAX_DIRECT_DENSE", 5), ("_MAX_DIRECT_SPARSE", 5), ("_MAX_SAMPLED", sampled)):
-        monkeypatch.setattr(linear_solvers, name, value)
+    for name in ("_MAX_DIRECT_DENSE", "_MAX_DIRECT_SPARSE"):
+        monkeypatch.setattr(linear_solvers, name, 5)
     for free in (False, True):
         found = solved(replace(problem, free=free), tol=1e-11)
         assert found.converged

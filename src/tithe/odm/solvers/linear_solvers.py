@@ -23,10 +23,9 @@ from tithe.reduce.kernels import FarthestFirst
 
 _MAX_DIRECT_DENSE = 300  # coordinates up to which the curvature of dense rows is factored
 _MAX_DIRECT_SPARSE = 1000  # the same for sparse rows
-_MAX_SAMPLED = 2000  # coordinates up to which the curvature of a sample preconditions conjugate gradients
-_ROWS_PER_COORDINATE = 10  # rows of that sample for each coordinate
 _MIN_ROWS_FOR_START = 20_000  # rows from which the start is the solution of a sample
 _ROWS_PER_START_ROW = 16  # that sample is one row in 16
+_ROWS_PER_COORDINATE = 10  # rows of that sample for each coordinate, at least
 _ARMIJO = 1e-4
 _ROUNDING = 1e-12
 _MAX_GAIN_STEPS, _GAIN_TOL = 20, 0.03  # of Newton's method for a gain, and the share of it that may be left
@@ -48,7 +47,7 @@ def newton(
     if start is None and len(problem) >= _MIN_ROWS_FOR_START:
         start = _rough(problem, rng)
     point = problem.evaluate(np.zeros(problem.size) if start is None else np.asarray(start, np.float64))
-    curvature = _Direct(problem) if factorable(problem) else _Conjugate(problem, tol, rng)
+    curvature = _Direct(problem) if factorable(problem) else _Conjugate(problem, tol)
     curve, at_minimum, number = [point.value], False, 0
     while number < max_iter and not point.gap <= tol * point.value:
         number += 1
@@ -177,32 +176,19 @@ class _Conjugate:
 
     exact = False
 
-    def __init__(self, problem: LinearProblem, tol: float, rng: np.random.Generator) -> None:
+    def __init__(self, problem: LinearProblem, tol: float) -> None:
         self._problem, self._tol = problem, tol
-        n = len(problem)
-        self._rows = None
-        if problem.size <= _MAX_SAMPLED:
-            self._rows = np.sort(rng.choice(n, min(n, _ROWS_PER_COORDINATE * problem.size), replace=False))
-            self._sample = replace(problem, X=problem.X[self._rows])
 
     def step(self, point: Evaluation) -> Array:
         problem = self._problem
         curvatures = problem.curvatures(point.margins)
-        if self._rows is not None:
-            sample_hessian = self._sample.hessian(curvatures[self._rows] * (len(problem) / len(self._rows)))
-            divide = Factor(sample_hessian, problem.ridge).solve
-        else:
-            diagonal = problem.ridge + problem.diagonal(curvatures)
-            inverse = np.divide(1.0, diagonal, out=np.zeros_like(diagonal), where=diagonal > 0.0)
-
-            def divide(gradient: Array) -> Array:
-                return np.asarray(inverse * gradient)
-
+        diagonal = problem.ridge + problem.diagonal(curvatures)
+        inverse = np.divide(1.0, diagonal, out=np.zeros_like(diagonal), where=diagonal > 0.0)
         small = max(0.3 * np.sqrt(2.0 * self._tol * point.value), 1e-2 * float(np.linalg.norm(point.gradient)))
         step, _ = conjugate_gradients(
             lambda x: problem.curve(curvatures, x),
             -point.gradient,
-            precondition=divide,
+            precondition=lambda x: inverse * x,
             is_small=lambda residual, _: float(np.linalg.norm(residual)) <= small,
             max_steps=problem.size,
         )
