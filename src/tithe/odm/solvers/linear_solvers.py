@@ -243,19 +243,16 @@ def chosen(problem: LinearProblem) -> str:
 def coordinate_descent(
     problem: LinearProblem, *, tol: float, max_iter: int, rng: np.random.Generator, start: Array | None = None
 ) -> Solution:
-    """Dual coordinate descent with gap-safe shrinking; Newton's method takes over if it is slow.
-
-    A row whose margin is farther inside the band than sqrt(2 G) |z_i|, G the gap, is dropped.
-    """
+    """Dual coordinate descent; Newton's method takes over if it is slow."""
     gamma = np.zeros(len(problem)) if start is None else problem.multipliers(problem.margins(start))
     v = problem.combine(gamma) if start is not None else np.zeros(problem.size)
-    active = np.arange(len(problem))
+    order = np.arange(len(problem))
     patience = _PATIENCE_IF_CHEAP if factorable(problem) else _PATIENCE_IF_EXPENSIVE
     curve: list[float] = []
     previous_gap, n_unchecked, gap = np.inf, 0, np.inf
     for epoch in range(1, max_iter + 1):
-        rng.shuffle(active)
-        epoch_gap = problem.coordinate_epoch(active, gamma, v)
+        rng.shuffle(order)
+        epoch_gap = problem.coordinate_epoch(order, gamma, v)
         n_unchecked += 1
         if curve and epoch_gap > tol * curve[-1] and n_unchecked < _MAX_EPOCHS_UNCHECKED and epoch < max_iter:
             continue
@@ -270,22 +267,10 @@ def coordinate_descent(
         ):
             break
         previous_gap, n_unchecked = gap, 0
-        idle = safely_idle(problem, point.margins, gap)
-        if gamma[idle].any():
-            gamma[idle] = 0.0
-            v = problem.combine(gamma)
-        active = active[~idle[active]]
     if epoch == max_iter:
         return Solution(point=point, duals=gamma, gap=gap, converged=False, n_iter=epoch, curve=curve)
     solution = newton(problem, tol=tol, max_iter=max_iter - epoch, rng=rng, start=v)
     return replace(solution, n_iter=epoch + solution.n_iter, curve=[*curve, *solution.curve[1:]])
-
-
-def safely_idle(problem: LinearProblem, margins: Array, gap: float) -> Array:
-    """Rows that provably have no dual variable at the solution, which is no farther than sqrt(2 gap): (n,) bool."""
-    reach = np.sqrt(2.0 * gap * problem.squares)
-    above = margins > 1.0 - problem.theta + reach
-    return np.asarray(above if problem.mu == 0.0 else above & (margins < 1.0 + problem.theta - reach))
 
 
 # -- stochastic descent ------------------------------------------------------------------------
