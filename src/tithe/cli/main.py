@@ -263,6 +263,8 @@ def print_result_tables(results: Mapping[str, Any], *, most: int) -> None:
             click.echo(f"{table.title} of {len(table.columns) - 1} classes: see the report.")
         else:
             print_table(table.title, table.columns, table.rows, is_text=table.is_text)
+            if table.note:
+                click.echo(table.note)
 
 
 @contextmanager

@@ -224,6 +224,15 @@ def on_this_machine(path: str) -> Iterator[str]:
         yield copy
 
 
+TABLE_ENDINGS = (".csv", ".parquet", ".pq")  # of the tables that are written
+
+
+def check_coreset_name(output: str) -> None:
+    """Refuse the name of a file in a format that is not written."""
+    if Path(output).suffix.lower() not in ("", *TABLE_ENDINGS):
+        raise click.UsageError(f"{output!r}: coresets are written as .parquet or .csv.")
+
+
 def checked_output(output: str, where: Sequence[str]) -> str:
     """The name of the folder to write; refused, before anything is read, if it cannot be written or is read from."""
     folder = Path(output)

@@ -10,7 +10,7 @@ from sklearn.base import is_classifier, is_regressor
 
 from tithe.core.contracts import Objective, Source
 from tithe.core.data import Array, Block
-from tithe.core.labels import LabelledObjective, distinct_labels
+from tithe.core.labels import LabelledObjective, distinct_labels, refuse_gaps
 from tithe.core.labels import checked_classes as checked_classes
 from tithe.core.labels import class_factors as class_factors
 from tithe.core.labels import encoded_classes as encoded_classes
@@ -53,8 +53,8 @@ def stream_classes(classes: Any, known: Array | None, *, first: bool) -> Array:
 
 def finite_target(block: Block) -> Block:
     """Return the block. A y that is not finite is refused."""
-    if block.y is not None and not np.isfinite(block.y.astype(np.float64)).all():
-        raise ValueError("Input y contains NaN or infinity.")
+    if block.y is not None:
+        refuse_gaps(block.y.astype(np.float64, copy=False), block.row_ids())
     return block
 
 

@@ -43,8 +43,8 @@ class Part:
 
 def as_parts(coresets: Sequence[Coreset | Path]) -> list[Part]:
     """The coresets with names for messages: of files their last part, if these differ, of others a number."""
-    if isinstance(coresets, (str, os.PathLike, Coreset)) or not len(coresets):
-        raise ValueError("merge_coresets takes a list of at least one coreset, or of paths of coreset files.")
+    if not len(coresets):
+        raise ValueError("merge_coresets takes at least one coreset, or paths of coreset files.")
     parts = []
     for number, given in enumerate(coresets, 1):
         if isinstance(given, Coreset):
@@ -173,8 +173,7 @@ def _refuse_repeated(parts: list[Part]) -> None:
 
 @single_blas_thread()
 def merge_coresets(
-    coresets: Sequence[Coreset | Path],
-    *,
+    *coresets: Coreset | Path | Sequence[Coreset | Path],
     coreset_size: int | float | None = None,
     objective: str | Objective | None = None,
     construction: str | Construction[Any] = "auto",
@@ -186,7 +185,7 @@ def merge_coresets(
 
     Parameters
     ----------
-    coresets : list of Coreset or of paths
+    *coresets : Coreset or path, or one list of them
         One of each site, or the result of an earlier merge. Of files, the names of the columns and the schemas by
         which they became features are compared as well.
     coreset_size : int or float, optional
@@ -253,7 +252,8 @@ def merge_coresets(
     >>> len(merged) <= 600, merged.n_seen, round(merged.weights().sum()), merged.provenance["totals"]
     (True, 25000, 25000, 'of 2 sites, added up')
     """
-    parts = as_parts(coresets)
+    is_list = len(coresets) == 1 and not isinstance(coresets[0], (str, os.PathLike, Coreset))
+    parts = as_parts(coresets[0] if is_list else coresets)
     check_alike(parts, allow_repeated=allow_repeated)
     goal = _objective(parts, objective)
     union = _union(parts, goal)
