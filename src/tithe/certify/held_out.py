@@ -24,8 +24,13 @@ _RISK = 1e-6  # that all rows of a class are held out
 _CONFIDENCE, _NORMAL_QUANTILE = 0.95, 1.959964
 
 
-def score_certificate(score: Callable[[Block], float], block: Block, coreset_score: float) -> Certificate:
-    """The score on held-out rows of positive weight, with an interval from the scores of twenty parts of them."""
+def score_certificate(
+    score: Callable[[Block], float], block: Block, coreset_score: float, *, named: str, beside: str
+) -> Certificate:
+    """The score on held-out rows of positive weight, with an interval from the scores of twenty parts of them.
+
+    ``beside`` says in words what a model would reach that knows nothing; it may be empty.
+    """
     if len(block) < MIN_ROWS_TO_CERTIFY:
         raise ValueError(f"{len(block)} rows that were not learned from are too few to certify by: give new rows.")
     order = rng_for(0, "certify").permutation(len(block))
@@ -42,8 +47,8 @@ def score_certificate(score: Callable[[Block], float], block: Block, coreset_sco
         n_rows=len(block),
         passes=2,
         sentence=(
-            f"Score {value:.4f} +- {half:.4f} (95 %) on {len(block):,} rows that were not learned from; "
-            f"{coreset_score:.4f} on the coreset itself, which it was fitted to."
+            f"The {named} is {value:.4f} on {len(block):,} rows that were not learned from (95 %: {value - half:.4f} "
+            f"to {value + half:.4f}){beside}; on the coreset itself, which it was fitted to, it is {coreset_score:.4f}."
         ),
     )
 

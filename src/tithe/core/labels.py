@@ -160,6 +160,13 @@ def encoded_classes(y: Array) -> tuple[Array, Array]:
     return labels, label_numbers(y, labels)
 
 
+def commonest_class(y: Array, weight: Array) -> tuple[Any, float]:
+    """The class with the most weight, and its share: the accuracy of a model that knows nothing else."""
+    labels = distinct_labels(y)
+    mass = np.bincount(label_numbers(y, labels), weights=weight, minlength=len(labels))
+    return labels.tolist()[int(mass.argmax())], float(mass.max() / mass.sum())
+
+
 def is_balanced(class_weight: Any) -> bool:
     return isinstance(class_weight, str) and class_weight == "balanced"
 

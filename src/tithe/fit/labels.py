@@ -39,6 +39,25 @@ class EncodeLabels:
         return replace(block, y=codes, sample_weight=weight, mean=None)
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
+class WeighClasses:
+    """Multiplies the weights of rows by the ``factors`` of their classes; y keeps its labels."""
+
+    classes: Array
+    factors: Array
+
+    def __call__(self, block: Block) -> Block:
+        return replace(EncodeLabels(classes=self.classes, factors=self.factors)(block), y=block.y)
+
+
+def weighted_by_class(source: Source, class_weight: Any, engine: Any) -> Source:
+    """The source with weights times those of the classes, for estimators that know only weights of rows."""
+    labels, numbered = with_class_numbers(DataPass(source, engine), classifier=True)
+    assert labels is not None
+    mass = class_masses(numbered, len(labels)) if is_balanced(class_weight) else None
+    return MappedSource(source, WeighClasses(classes=labels, factors=class_factors(class_weight, labels, mass)))
+
+
 def stream_classes(classes: Any, known: Array | None, *, first: bool) -> Array:
     """The classes of a stream: passed with the ``first`` batch or ``known`` from a fit. They must not change."""
     if classes is None:

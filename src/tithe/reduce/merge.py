@@ -41,8 +41,10 @@ class Part:
     schema: TableSchema | None = None
 
 
-def as_parts(coresets: Sequence[Coreset | Path]) -> list[Part]:
+def as_parts(coresets: Sequence[Any]) -> list[Part]:
     """The coresets with names for messages: of files their last part, if these differ, of others a number."""
+    if len(coresets) == 1 and isinstance(coresets[0], Sequence) and not isinstance(coresets[0], str):
+        coresets = coresets[0]
     if not len(coresets):
         raise ValueError("merge_coresets takes at least one coreset, or paths of coreset files.")
     parts = []
@@ -252,8 +254,7 @@ def merge_coresets(
     >>> len(merged) <= 600, merged.n_seen, round(merged.weights().sum()), merged.provenance["totals"]
     (True, 25000, 25000, 'of 2 sites, added up')
     """
-    is_list = len(coresets) == 1 and not isinstance(coresets[0], (str, os.PathLike, Coreset))
-    parts = as_parts(coresets[0] if is_list else coresets)
+    parts = as_parts(coresets)
     check_alike(parts, allow_repeated=allow_repeated)
     goal = _objective(parts, objective)
     union = _union(parts, goal)
