@@ -286,7 +286,8 @@ def _sentences(
     if held_out is None:
         sentences.append(("No scores.", "No rows were held out: see --holdout and --test."))
     else:
-        about = "The certificate is about the rows learned from; these" if certificate is not None else "These"
+        is_apart = certificate is not None and certificate.quantity != "score"
+        about = "The certificate is about the rows learned from; these" if is_apart else "These"
         sentences.append(("Held-out rows.", f"{held_out} {about} scores say what to expect of new rows."))
     return sentences
 

@@ -25,6 +25,7 @@ class ResultTable:
     columns: list[str]
     rows: list[list[str]]
     note: str = ""  # how to read it
+    on_terminal: bool = False  # whether it matters enough to be printed by a command, too
     is_text: bool = False  # whether most cells are words, which a page aligns at the left
 
 
