@@ -42,17 +42,18 @@ def results(out: Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("target", "words"), [("late", "always to say no has"), ("price", "always to predict the mean")]
+    ("learner", "target", "name", "words"),
+    [
+        (GAUSSIAN, "late", "accuracy", "always to say no has"),
+        ("sklearn.linear_model.Ridge", "price", "r2", "always to predict the mean"),
+    ],
 )
-def test_the_score_on_rows_held_out_is_the_certificate(rows, tmp_path, capsys, target, words) -> None:
-    out, other = tmp_path / "out", {"late": "price", "price": "late"}[target]
-    command = ["fit", "hist-gradient-boosting", rows, "--target", target, "--exclude", other, "-p", "max_iter=5"]
+def test_the_score_on_rows_held_out_is_the_certificate(rows, tmp_path, capsys, learner, target, name, words) -> None:
+    out = tmp_path / "out"
+    command = ["fit", learner, rows, "--columns", "a,b,kind", "--target", target]
     assert run(*command, "-m", 500, "--holdout", 0.2, "-o", out) == 0
     printed, said = capsys.readouterr().out, results(out)
-    sentence, score = (
-        said["certificate"]["sentence"],
-        said["held_out"]["scores"][{"late": "accuracy", "price": "r2"}[target]],
-    )
+    sentence, score = said["certificate"]["sentence"], said["held_out"]["scores"][name]
     assert "No certificate" not in printed and words in sentence
     low, high = said["certificate"]["interval"]
     assert said["certificate"]["value"] == pytest.approx(score) and low < score < high
@@ -78,13 +79,13 @@ def test_weights_of_classes_are_weights_of_rows(rng, tmp_path, capsys) -> None:
         assert run(*command, *more) == 0
         model = load_model(tmp_path / "out" / "model.tithe")
         expected = LogisticRegression().fit(X, y, sample_weight=compute_sample_weight(by_hand, y))
-        np.testing.assert_allclose(model.predict_proba(X), expected.predict_proba(X), rtol=1e-3)
+        np.testing.assert_allclose(model.predict_proba(X), expected.predict_proba(X), rtol=1e-2)
     capsys.readouterr()
     ours = ["fit", "logistic", tmp_path / "rows.csv", "--target", "late", "--class-weight", "yes=5", "--scale", "none"]
     assert run(*ours, "--holdout", 0, "-o", tmp_path / "ours") == 0
     model = load_model(tmp_path / "ours" / "model.tithe")
     assert model.class_weight == {"yes": 5}
-    np.testing.assert_allclose(model.predict_proba(X), expected.predict_proba(X), rtol=1e-3)
+    np.testing.assert_allclose(model.predict_proba(X), expected.predict_proba(X), rtol=1e-2)
     for wrong, words in (("maybe=3", "not a class"), ("yes", "NAME=VALUE"), ("yes=many", "must be numbers")):
         assert run(*ours[:-4], "--class-weight", wrong, "-o", tmp_path / "ours") == 2
         assert words in capsys.readouterr().err
@@ -124,6 +125,7 @@ for folder in sys.argv[2:]:
 """
 
 
+@pytest.mark.slow
 def test_saved_ensembles_predict_the_same_bits_in_another_process(rng, rows, tmp_path) -> None:
     new, folders = tmp_path / "new.csv", []
     table(rng, 200).drop(columns=["late", "price"]).to_csv(new, index=False)
