@@ -48,6 +48,7 @@ from tithe.cli.sources import (
     skipped_rows,
     source_options,
 )
+from tithe.core.labels import MOST_CLASSES
 from tithe.core.params import POLISH, Option, Target, resolve_size
 from tithe.core.progress import ProgressBar
 from tithe.core.registry import names, resolve
@@ -77,7 +78,6 @@ _ENSEMBLES: dict[str, tuple[str, dict[str, Any]]] = {
     "random-forest": ("sklearn.ensemble.RandomForest", {}),
     "xgboost": ("xgboost.XGB", {}),
 }
-_MAX_CLASSES = 20  # whole numbers of more values than this are numbers
 
 _parameter_option = click.Option(
     ["-p", "--parameter", "estimator_parameters"],
@@ -143,7 +143,7 @@ def _ensemble_command(name: str) -> click.Command:
         ["--task"],
         type=click.Choice(["classes", "numbers"]),
         help="What the target holds. By default: classes if it is text, true or false, or whole numbers of at most "
-        f"{_MAX_CLASSES} values.",
+        f"{MOST_CLASSES} values.",
     )
     options = [_parameter_option, task, class_weight_option]
     if name != "random-forest":
@@ -163,18 +163,25 @@ def _ensemble_command(name: str) -> click.Command:
     )
 
 
+def named_ensemble(name: str, task: str) -> tuple[str, dict[str, Any]]:
+    """The dotted name of an estimator, of an ensemble for the task, and parameters that keep it quiet."""
+    if name not in _ENSEMBLES:
+        return name, {}
+    stem, quiet = _ENSEMBLES[name]
+    return f"{stem}{'Classifier' if task == 'classes' else 'Regressor'}", quiet
+
+
 def _ensemble(name: str, where: Sequence[str], how: SourceOptions, options: dict[str, Any]) -> dict[str, Any]:
     """The options of `installed_estimator` for an ensemble of trees: with its dotted name in place of the task."""
-    stem, quiet = _ENSEMBLES[name]
     task = options.pop("task") or _task_of(where, how)
-    dotted = f"{stem}{'Classifier' if task == 'classes' else 'Regressor'}"
+    dotted, quiet = named_ensemble(name, task)
     click.echo(f"{dotted}: the target holds {task}.", err=True)
     return {**options, "name": dotted, "estimator_parameters": {**quiet, **options["estimator_parameters"]}}
 
 
 def _task_of(where: Sequence[str], how: SourceOptions) -> str:
     """Whether the target holds classes or numbers, by a look at some rows."""
-    from tithe.core.labels import distinct_labels
+    from tithe.core.labels import holds_classes
     from tithe.core.seeding import rng_for
     from tithe.storage.coresets import is_coreset_file, load_coreset
 
@@ -186,10 +193,7 @@ def _task_of(where: Sequence[str], how: SourceOptions) -> str:
         if not source.replayable:
             raise click.UsageError("These rows come only once, so nobody can look at them first: give --task.")
         y = source.sample(None, rng=rng_for(0, "task")).y
-    if y is None or y.dtype.kind not in "iuf":
-        return "classes"
-    whole = y.dtype.kind in "iu" or bool((y == y.round()).all())
-    return "classes" if whole and len(distinct_labels(y)) <= _MAX_CLASSES else "numbers"
+    return "classes" if y is None or holds_classes(y) else "numbers"
 
 
 class LearnerCommand(Command):

@@ -93,18 +93,19 @@ class SourceOptions(dict[str, Any]):
 
 def refuse_given(options: Sequence[str], why: str) -> None:
     """Refuse options of the running command that were given."""
-    for name in filter(_is_given, options):
+    for name in filter(was_given, options):
         raise click.UsageError(f"--{name.replace('_', '-')} cannot be given here: {why}.")
 
 
 def refuse_other(what: str, held: Mapping[str, Any], options: Mapping[str, Any]) -> None:
     """Refuse options of the running command that were given and contradict what ``what`` was begun with."""
-    for name in filter(_is_given, held):
+    for name in filter(was_given, held):
         if options[name] != held[name]:
             raise click.UsageError(f"{what} has {name} = {held[name]}, not {options[name]}.")
 
 
-def _is_given(option: str) -> bool:
+def was_given(option: str) -> bool:
+    """Whether an option of the running command was given."""
     source = click.get_current_context().get_parameter_source(option)
     return source is click.core.ParameterSource.COMMANDLINE
 

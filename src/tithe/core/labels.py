@@ -160,6 +160,17 @@ def encoded_classes(y: Array) -> tuple[Array, Array]:
     return labels, label_numbers(y, labels)
 
 
+MOST_CLASSES = 20  # values of whole numbers that are taken for classes
+
+
+def holds_classes(y: Array) -> bool:
+    """Whether a target holds classes: text, true or false, or whole numbers of at most `MOST_CLASSES` values."""
+    if y.dtype.kind not in "iuf":
+        return True
+    whole = y.dtype.kind in "iu" or bool((y == y.round()).all())
+    return whole and len(distinct_labels(y)) <= MOST_CLASSES
+
+
 def commonest_class(y: Array, weight: Array) -> tuple[Any, float]:
     """The class with the most weight, and its share: the accuracy of a model that knows nothing else."""
     labels = distinct_labels(y)
