@@ -37,18 +37,21 @@ def score_certificate(
     scores = [score(block.take(np.sort(rows))) for rows in np.array_split(order, _N_PARTS)]
     value = score(block)
     half = float(stats.t.ppf(0.975, _N_PARTS - 1) * np.std(scores, ddof=1) / np.sqrt(_N_PARTS))
+    low, high = value - half, value + half
+    if named != "score":  # accuracy and R² are at most 1
+        high = min(1.0, high)
     return Certificate(
         kind="estimate",
         quantity="score",
         value=value,
         coreset_error=relative_error(coreset_score, value),
         confidence=_CONFIDENCE,
-        interval=(value - half, value + half),
+        interval=(low, high),
         n_rows=len(block),
         passes=2,
         sentence=(
-            f"The {named} is {value:.4f} on {len(block):,} rows that were not learned from (95 %: {value - half:.4f} "
-            f"to {value + half:.4f}){beside}; on the coreset itself, which it was fitted to, it is {coreset_score:.4f}."
+            f"The {named} is {value:.4f} on {len(block):,} rows that were not learned from (95 %: {low:.4f} "
+            f"to {high:.4f}){beside}; on the coreset itself, which it was fitted to, it is {coreset_score:.4f}."
         ),
     )
 

@@ -123,7 +123,7 @@ def held_out_scores(
         ours = np.array([part[name] for part in by_part[0]])
         if np.isnan(value):
             continue
-        score = HeldOutScore(name=name, value=value, interval=_interval(value, ours))
+        score = HeldOutScore(name=name, value=value, interval=_possible(name, _interval(value, ours)))
         if uniform is not None:
             theirs, apart = whole[1][name], ours - np.array([part[name] for part in by_part[1]])
             score = replace(score, uniform=theirs, difference=_interval(value - theirs, apart))
@@ -137,6 +137,12 @@ def _interval(value: float, parts: Array) -> tuple[float, float]:
         return (float(value), float(value))
     half = float(stats.t.ppf(0.975, len(parts) - 1) * np.std(parts, ddof=1) / np.sqrt(len(parts)))
     return (float(value) - half, float(value) + half)
+
+
+def _possible(name: str, interval: tuple[float, float]) -> tuple[float, float]:
+    """The part of an interval that a score can lie in."""
+    low, high = interval
+    return (max(low, 0.0) if name != "r2" else low, min(high, 1.0) if name != "log_loss" else high)
 
 
 def score_in_words(estimator: Any, rows: Block) -> dict[str, str]:

@@ -6,10 +6,10 @@ import math
 import os
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import product
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -183,23 +183,19 @@ def compare(
     n_full, full_size = runner.affordable(n_repeats, full_seconds)
     if announce is not None:
         announce(runner.foretold(n_full, full_size, n_kept, len(methods) * n_repeats))
-    runs = runner.full_fits(n_full, full_size, lambda repeat: tell(2 + repeat, n_steps, "all rows"))
-    done, wanted = 2 + n_repeats, n_repeats * len(n_kept)
-    rounds = 0  # of all methods at one size
+    runs, n_rounds, wanted, steps = list[Trial](), 0, n_repeats * len(n_kept), count(2)
+    rounds = runner.rounds(
+        methods, n_kept, (n_full, full_size), n_repeats, polish, lambda name: tell(next(steps), n_steps, name)
+    )
     try:
-        for repeat, size in product(range(n_repeats), n_kept):
-            of_round: list[Trial] = []
-            for method in methods:
-                tell(done, n_steps, f"{method.name}, {size:,} rows")
-                of_round += runner.run(method, size, repeat, polish)
-                done += 1
+        for of_round in rounds:
             runs += of_round
-            rounds += 1
+            n_rounds += 1
     except KeyboardInterrupt:
-        if not rounds:
+        if not n_rounds:
             raise
     tell(n_steps - 1, n_steps, "measuring")
-    note = "" if rounds == wanted else f"Stopped after {rounds} of {wanted} rounds: these are the fits until then."
+    note = "" if n_rounds == wanted else f"Stopped after {n_rounds} of {wanted} rounds: these are the fits until then."
     return _result(goal, runner, runs, tol=tol, n_repeats=n_repeats, stopped_note=note)
 
 
@@ -586,21 +582,42 @@ class Runner:
             f"{seconds_text(max(1.0, seconds))}. Ctrl-C ends it with what it has."
         )
 
-    def full_fits(self, n_fits: int, size: int, tell: Callable[[int], None]) -> list[Trial]:
-        """Fits on all rows, or on samples of ``size``."""
+    def rounds(
+        self,
+        methods: Sequence[Method],
+        n_kept: Sequence[int],
+        full: tuple[int, int],
+        n_repeats: int,
+        polish: Any,
+        tell: Callable[[str], None],
+    ) -> Iterator[list[Trial]]:
+        """All methods at one size after the other, so that what is there early tells much; ``full``: see `affordable`.
+
+        Fits on all rows come with the first round of a repeat.
+        """
+        n_full, full_size = full
+        for repeat in range(n_repeats):
+            runs: list[Trial] = []
+            if repeat < n_full:
+                tell(ALL_ROWS)
+                runs.append(self.full_fit(repeat, full_size))
+            for size in n_kept:
+                for method in methods:
+                    tell(f"{method.name}, {size:,} rows")
+                    runs += self.run(method, size, repeat, polish)
+                yield runs
+                runs = []
+
+    def full_fit(self, repeat: int, size: int) -> Trial:
+        """A fit on all rows, or on a sample of ``size``."""
         n_rows = self.rows.n_rows
-        runs = []
-        for repeat in range(n_fits):
-            tell(repeat)
-            sample = self.rows.sample(size, rng_for(self._seed, "full", repeat))
-            seconds = {"draw": 0.0, "calibrate": 0.0}
-            with timed(seconds, "fit"):
-                params = self.rows.solve(sample, rng_for(self._seed, "fit", repeat))
-            name = ALL_ROWS if size == n_rows else f"{SAMPLE}, the largest affordable"
-            distortion = np.zeros(1) if size == n_rows else self._distortion(sample)
-            line = _line(name, size, repeat, sample, seconds, distortion, is_sample=size < n_rows)
-            runs.append((line, params))
-        return runs
+        sample = self.rows.sample(size, rng_for(self._seed, "full", repeat))
+        seconds = {"draw": 0.0, "calibrate": 0.0}
+        with timed(seconds, "fit"):
+            params = self.rows.solve(sample, rng_for(self._seed, "fit", repeat))
+        name = ALL_ROWS if size == n_rows else f"{SAMPLE}, the largest affordable"
+        distortion = np.zeros(1) if size == n_rows else self._distortion(sample)
+        return _line(name, size, repeat, sample, seconds, distortion, is_sample=size < n_rows), params
 
     def run(self, method: Method, size: int, repeat: int, polish: Any) -> list[Trial]:
         """A run, and the same polished if asked for."""
