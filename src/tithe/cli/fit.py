@@ -48,8 +48,7 @@ from tithe.cli.sources import (
     skipped_rows,
     source_options,
 )
-from tithe.core.labels import MOST_CLASSES
-from tithe.core.params import POLISH, Option, Target, resolve_size
+from tithe.core.params import MOST_CLASSES, POLISH, Option, Target, resolve_size
 from tithe.core.progress import ProgressBar
 from tithe.core.registry import names, resolve
 

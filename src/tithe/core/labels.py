@@ -11,6 +11,7 @@ import numpy as np
 
 from tithe.core.data import Array, Block
 from tithe.core.parallel import over_parts
+from tithe.core.params import MOST_CLASSES
 
 _MAX_EXACT_INTEGER = 1 << 53  # whole numbers beyond this are not exact as floats
 _PART_ROWS = 65_536
@@ -158,9 +159,6 @@ def encoded_classes(y: Array) -> tuple[Array, Array]:
     except TypeError as error:
         raise ValueError(f"y holds labels of different kinds, which cannot be sorted: {error}.") from error
     return labels, label_numbers(y, labels)
-
-
-MOST_CLASSES = 20  # values of whole numbers that are taken for classes
 
 
 def holds_classes(y: Array) -> bool:
