@@ -39,7 +39,7 @@ from tithe.fit.labels import (
     stream_classes,
     weights_by_class,
 )
-from tithe.fit.results import BarChart, ClassLabels, column_names, named_coefficients
+from tithe.fit.results import BarChart, ClassLabels, collinear_columns, column_names, named_coefficients
 from tithe.linear.objective import LabelledLinearObjective, LinearModelObjective
 from tithe.linear.regressed import Bounded, Regressed, SensitivityModel
 from tithe.reduce.draws import Uniform, draw_rows
@@ -322,8 +322,9 @@ class CoresetLinearModel(CoresetLearner, BaseEstimator, ABC):
         return certify_gap(self._objective(), data, params, self.coreset_)
 
     def summary(self) -> dict[str, Any]:
-        """The loss, penalty included."""
-        return {"loss": self.solve().objective_curve_[-1]}
+        """The loss, penalty included, and the columns that others nearly determine."""
+        collinear = collinear_columns(self, (self.solve()._fitted_values or {}).get("coreset_"))
+        return {"loss": self.objective_curve_[-1], **({"collinear_columns": collinear} if collinear else {})}
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -442,6 +442,7 @@ class PACO(ClusterMixin, Described, BaseEstimator):
         if not isinstance(self._chain, Chain):
             return self
         slim = copy.copy(self)
+        slim._forget("labels_")
         chain = self._chain
         slim._chain = FinishedChain(
             centers=chain.current, history=chain.history, restarts=chain.restarts, n_rows=chain.n_rows,
