@@ -87,9 +87,9 @@ def write_predictions(
     if schema is None:
         _take_numbers(how, fitted, where)
     source = how.open(where, schema=schema)
-    if source.n_features != fitted.n_features_in_:
+    if source.n_features != fitted.n_encoded:
         raise ValueError(
-            f"The model was fitted on {fitted.n_features_in_} columns and these rows have {source.n_features}. "
+            f"The model was fitted on {fitted.n_encoded} columns and these rows have {source.n_features}. "
             "Name those to use with --columns."
         )
     with ProgressBar(source.n_rows, "predicting") as reading:

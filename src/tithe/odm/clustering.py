@@ -84,6 +84,9 @@ class ODMClustering(ClusterMixin, UnknownLabels):
         get their labels from the machine, within the constraints.
     search : LabelSearch or None
         How long labels are searched for; None is ``LabelSearch()``.
+    encode : {"auto", True, False}
+        How frames become features. ``"auto"``: numbers keep their units, and a frame with text, dates or lists is
+        encoded (`open_dataset`). True: every frame is, with numbers standardized and gaps filled. False: none is.
     random_state : int, RandomState, Generator or None
 
     Attributes
@@ -252,8 +255,8 @@ class ODMClustering(ClusterMixin, UnknownLabels):
         if self.machine_ is None:
             expect(k == 1, "clusters have no machine")
             return
-        n_columns = len(self.sample_indices_) if self.kernel == "precomputed" else self.n_features_in_
-        expect(self.machine_.n_features_in_ == n_columns, "a machine has other columns")
+        n_columns = len(self.sample_indices_) if self.kernel == "precomputed" else self.n_encoded
+        expect(self.machine_.n_encoded == n_columns, "a machine has other columns")
         expect(len(self.machine_.classes_) == k, "a machine has other clusters")
 
 

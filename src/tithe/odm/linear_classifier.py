@@ -89,6 +89,9 @@ class LinearODMClassifier(CoresetLinearClassifier, MarginMachine):
         Threads. None and -1 use all threads of the process.
     verbose : int
         Above 0, passes over the data are shown on standard error.
+    encode : {"auto", True, False}
+        How frames become features. ``"auto"``: numbers keep their units, and a frame with text, dates or lists is
+        encoded (`open_dataset`). True: every frame is, with numbers standardized and gaps filled. False: none is.
     random_state : int, RandomState, Generator or None
 
     Attributes
@@ -155,6 +158,7 @@ class LinearODMClassifier(CoresetLinearClassifier, MarginMachine):
     engine: Any = "auto"
     n_jobs: int | None = None
     verbose: int = 0
+    encode: bool | str = "auto"
     random_state: Any = None
 
     options = (*MarginObjective.options, TOLERANCE)

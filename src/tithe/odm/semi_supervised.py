@@ -98,6 +98,9 @@ class SemiSupervisedODMClassifier(ClassifierMixin, UnknownLabels):
     search : LabelSearch or None
         See `ODMClustering`. The relaxation is solved for two classes and up to 400 rows. With more rows labels are
         refined only, on the columns of a linear kernel or 300 landmarks of another.
+    encode : {"auto", True, False}
+        How frames become features. ``"auto"``: numbers keep their units, and a frame with text, dates or lists is
+        encoded (`open_dataset`). True: every frame is, with numbers standardized and gaps filled. False: none is.
     random_state : int, RandomState, Generator or None
 
     Attributes
@@ -311,10 +314,10 @@ class SemiSupervisedODMClassifier(ClassifierMixin, UnknownLabels):
         expect(self.sample_indices_.max(initial=0) < len(self.transduction_), "rows are out of range")
         expect(np.array_equal(machine.classes_, self.classes_), "a machine has other classes")
         if self.kernel == "precomputed":
-            expect(len(self._columns) == machine.n_features_in_, "a machine has other columns")
-            expect(self._columns.max(initial=0) < self.n_features_in_, "columns are out of range")
+            expect(len(self._columns) == machine.n_encoded, "a machine has other columns")
+            expect(self._columns.max(initial=0) < self.n_encoded, "columns are out of range")
         else:
-            expect(machine.n_features_in_ == self.n_features_in_, "a machine has other columns")
+            expect(machine.n_encoded == self.n_encoded, "a machine has other columns")
 
 
 # -- the search ---------------------------------------------------------------------------------

@@ -58,6 +58,7 @@ class UnknownLabels(KernelRows, Described, BaseEstimator):
     intercept_scaling: float = 1.0
     coreset_size: int | float = 1000
     search: LabelSearch | None = None
+    encode: bool | str = "auto"
     random_state: Any = None
 
     machine_: Any = field(init=False)

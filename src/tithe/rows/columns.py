@@ -19,6 +19,7 @@ from tithe.rows.encodings import CategoryEncoding, NumberEncoding
 from tithe.rows.learn import learn_schema, uncertain_features
 from tithe.rows.options import TableOptions
 from tithe.rows.schema import TableSchema
+from tithe.rows.uses import Watch
 from tithe.rows.values import is_date, is_text, value_type, vector_item
 
 _CONSTRAINTS: dict[str, Constraint] = {"bad_rows": OneOf("error", "skip"), "missing_target": OneOf("drop", "keep")}
@@ -118,6 +119,7 @@ class Columns:
     schema: TableSchema
     target_type: pa.DataType | None
     uncertain: Array = field(default_factory=lambda: np.empty(0, np.int64))  # see `uncertain_features`
+    watch: Watch = field(default_factory=Watch, compare=False)
 
     @cached_property
     def read(self) -> tuple[str, ...]:

@@ -281,7 +281,11 @@ class CsvRows:
                 pass  # a value is no number, or a row is longer than a block
         texts, wrong = parse_rows(data, dialect, dict.fromkeys(types, pa.string()))
         texts = with_decimal_points(texts, self.with_commas)
-        table = pa.table({name: parse_column(texts.column(name), type_) for name, type_ in types.items()})
+        as_text = self.columns.number_types  # the schema tells gaps from texts that are no numbers
+        table = pa.table(
+            {name: texts.column(name) if name in as_text else parse_column(texts.column(name), type_)
+             for name, type_ in types.items()}
+        )  # fmt: skip
         return table, wrong, self._unreadable(texts, table) if is_marked else {}
 
     def _unreadable(self, texts: Any, table: Any) -> dict[int, str]:

@@ -35,6 +35,7 @@ from tithe.fit.base import (
     fit_on_coreset,
     note_columns,
     require_target,
+    set_schema,
 )
 from tithe.fit.bases import BaseEstimator, MetaEstimatorMixin
 from tithe.fit.labels import (
@@ -155,6 +156,9 @@ class CoresetSearchCV(OuterEstimator, Described, MetaEstimatorMixin, BaseEstimat
     leaves : bool
         Rank candidates of LightGBM and XGBoost by trees that are grown on a fifth of the rows, and whose leaves get
         values from the other rows: the scores take less time.
+    encode : {"auto", True, False}
+        How frames become features. ``"auto"``: numbers keep their units, and a frame with text, dates or lists is
+        encoded (`open_dataset`). True: every frame is, with numbers standardized and gaps filled. False: none is.
     random_state : int, RandomState, Generator or None
         For the coresets and for drawing candidates. Estimator and splitter have their own.
     n_iter : int or None
@@ -261,6 +265,7 @@ class CoresetSearchCV(OuterEstimator, Described, MetaEstimatorMixin, BaseEstimat
         return_train_score: bool = False,
         engine: Any = "auto",
         n_jobs: int | None = None,
+        encode: bool | str = "auto",
         verbose: int = 0,
     ) -> None:
         self.estimator = estimator
@@ -275,6 +280,7 @@ class CoresetSearchCV(OuterEstimator, Described, MetaEstimatorMixin, BaseEstimat
         self.refit_on = refit_on
         self.halving = halving
         self.leaves = leaves
+        self.encode = encode
         self.random_state = random_state
         self.n_iter = n_iter
         self.error_score = error_score
@@ -286,12 +292,12 @@ class CoresetSearchCV(OuterEstimator, Described, MetaEstimatorMixin, BaseEstimat
     def check_relations(self) -> None:
         values = self._fitted_values or {}
         if "best_estimator_" in values:
-            probe(values["best_estimator_"], self.n_features_in_)
+            probe(values["best_estimator_"], self.n_encoded)
         else:
             expect(self._is_behind or not self.refit, "the best estimator is missing")
         if self.stream_ is not None:
             like = self.stream_.streams[-1].state.rows.like
-            expect(like is not None and like.n_features == self.n_features_in_, "a stream has other columns")
+            expect(like is not None and like.n_features == self.n_encoded, "a stream has other columns")
 
     def fit(
         self,
@@ -386,7 +392,7 @@ class CoresetSearchCV(OuterEstimator, Described, MetaEstimatorMixin, BaseEstimat
             return values
         start = time.perf_counter()
         winner = self._winner(values["best_params_"], None, self._seed)
-        names = None if self.feature_names is None else self.feature_names_in_
+        names = None if self.feature_names is None else np.array(self.feature_names, dtype=object)
         fit_on_coreset(winner, streams.coreset(), self._labels, names, self.schema_)
         return values | self._kept(winner, start)
 
@@ -425,7 +431,7 @@ class CoresetSearchCV(OuterEstimator, Described, MetaEstimatorMixin, BaseEstimat
             coreset_size=self.coreset_size,
             construction=self.construction,
             calibrate=self.calibrate,
-            n_features=self.n_features_in_,
+            n_features=self.n_encoded,
             n_classes=n_classes,
             seed=seed,
             of_ensembles=ensemble_of(self.estimator) is not None,
@@ -519,8 +525,7 @@ class CoresetSearchCV(OuterEstimator, Described, MetaEstimatorMixin, BaseEstimat
     def _kept(self, winner: CoresetLearner, start: float) -> dict[str, Any]:
         """The fitted attributes of the winner."""
         if self.schema_ is not None:  # it was fitted on rows that the schema made
-            winner.schema_ = self.schema_
-            winner.feature_names_in_ = self.feature_names_in_
+            set_schema(winner, self.schema_)
         seconds = time.perf_counter() - start
         return {"best_estimator_": winner, "refit_time_": seconds, "certificate_": winner.certificate_}
 
