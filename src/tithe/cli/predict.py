@@ -82,11 +82,13 @@ def write_predictions(
     from tithe.core.passes import DataPass
     from tithe.engines.threads import ThreadEngine
     from tithe.fit.results import table_schema
+    from tithe.rows.uses import Watch, announce_unlike
 
     schema = table_schema(fitted)
     if schema is None:
         _take_numbers(how, fitted, where)
-    source = how.open(where, schema=schema)
+    watch = Watch()
+    source = how.open(where, schema=schema, watch=watch)
     if source.n_features != fitted.n_encoded:
         raise ValueError(
             f"The model was fitted on {fitted.n_encoded} columns and these rows have {source.n_features}. "
@@ -98,7 +100,9 @@ def write_predictions(
         row_ids = None if how["row_id"] is None else RowIds(source, how["row_id"])
         n_rows, n_empty = _write(output, fitted, data, row_ids, proba=proba, skips=how["bad_rows"] == "skip")
     empty = [["bad rows, without a prediction", f"{n_empty:,}"]] if n_empty else []
-    return [["rows", f"{n_rows:,}"], *empty]
+    announce_unlike(watch.columns)
+    unlike = [[repr(column.name), column.counted] for column in watch.columns if column.counted]
+    return [["rows", f"{n_rows:,}"], *empty, *unlike]
 
 
 def _take_numbers(how: SourceOptions, model: Any, where: Sequence[str]) -> None:

@@ -165,7 +165,7 @@ class Described(StoredEstimator):
     def get_feature_names_out(self, input_features: Any = None) -> Array:
         """The names of the features that the columns became; of a transformer, those of what it makes of them."""
         if isinstance(self, ClassNamePrefixFeaturesOutMixin):
-            return super().get_feature_names_out(input_features)
+            return ClassNamePrefixFeaturesOutMixin.get_feature_names_out(self, input_features)
         return np.asarray(column_names(self), dtype=object)
 
     def summary(self) -> dict[str, Any]:

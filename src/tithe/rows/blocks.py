@@ -22,7 +22,6 @@ from tithe.rows.columns import Columns, ColumnSelection
 from tithe.rows.leaves import Task, check_any_row_good, usual_leaf_rows
 from tithe.rows.paths import DataFile
 from tithe.rows.schema import TableSchema
-from tithe.rows.uses import Watch
 from tithe.rows.values import plain_numbers, without_gaps
 
 MAX_CLASSES = 100_000
@@ -54,8 +53,8 @@ class BlockBuilder:
             self._finite &= bool(np.isfinite(self._sparse[-1].data).all())
         else:
             self._finite &= schema.encode_into(batch, self._dense[self._filled : last])
-        if self._columns.watch.on:
-            self._columns.watch.add(schema.watch(batch))
+        if choice.watch is not None:
+            choice.watch.add(schema.watch(batch))
         if self._weight is not None:
             self._weight[self._filled : last] = plain_numbers(batch.column(choice.weight))
         if choice.target is not None:
@@ -303,11 +302,6 @@ class TableSource(Source):
         if first or not self._columns.leaves_rows_out:
             return tasks
         return check_any_row_good(tasks, self, self._files)
-
-    @property
-    def watch(self) -> Watch:
-        """Counts what the rows read have that those of a given schema had not, once it is ``on``."""
-        return self._columns.watch
 
     @abstractmethod
     def _loaders(self, first: int, leaf_rows: int) -> Iterator[Task]:

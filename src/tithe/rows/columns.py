@@ -36,6 +36,8 @@ class ColumnSelection(TableOptions):
     bad_rows: str = "error"
     missing_target: str = "drop"
     schema: TableSchema | None = None
+    watch: Watch | None = field(default=None, compare=False)
+    learned_here: bool = False  # whether the schema is that of these rows
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -67,7 +69,8 @@ class ColumnSelection(TableOptions):
         options = (
             option.name for option in fields(ColumnSelection) if option.name not in TableOptions.__dataclass_fields__
         )
-        return ColumnSelection(**{**{name: getattr(self, name) for name in options}, "schema": schema})
+        known = {name: getattr(self, name) for name in options}
+        return ColumnSelection(**{**known, "schema": schema, "learned_here": True})
 
     @property
     def keeps_gaps(self) -> bool:
@@ -119,7 +122,6 @@ class Columns:
     schema: TableSchema
     target_type: pa.DataType | None
     uncertain: Array = field(default_factory=lambda: np.empty(0, np.int64))  # see `uncertain_features`
-    watch: Watch = field(default_factory=Watch, compare=False)
 
     @cached_property
     def read(self) -> tuple[str, ...]:

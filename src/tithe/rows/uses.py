@@ -76,23 +76,27 @@ class ColumnWatch:
         return replace(self, **counts)
 
     @property
-    def fault(self) -> str:
-        """What is unlike the training rows, in one sentence; empty if nothing is."""
+    def counted(self) -> str:
+        """What there is to count, in words; empty if nothing is."""
         found = {
-            "missing, which none was in training": 0 if self.had_gaps else self.gaps - self.unreadable,
+            "missing": self.gaps - self.unreadable,
             "not readable and became gaps": self.unreadable,
             "unknown to the model": self.unseen,
             "far outside the range of the training rows": self.outside,
         }
-        said = [f"{n:,} {what}" for what, n in found.items() if n]
-        return f"{self.name!r}: of {self.rows:,} values {', '.join(said)}." if said else ""
+        return ", ".join(f"{n:,} {what}" for what, n in found.items() if n)
+
+    @property
+    def fault(self) -> str:
+        """What is unlike the training rows, in one sentence; empty if nothing is."""
+        known = self.had_gaps and not (self.unreadable or self.unseen or self.outside)
+        return f"{self.name!r}: of {self.rows:,} values {self.counted}." if self.counted and not known else ""
 
 
 class Watch:
-    """What rows that are read have that the training rows had not, added up over all threads; nothing unless ``on``."""
+    """What rows that are read have that the training rows had not, added up over all threads."""
 
     def __init__(self) -> None:
-        self.on = False
         self.columns: tuple[ColumnWatch, ...] = ()
         self._lock = Lock()
 
@@ -105,7 +109,7 @@ class Watch:
 
     def unusual(self) -> list[dict[str, Any]]:
         """The columns with something to count, for ``results.json``."""
-        return [asdict(column) for column in self.columns if any(getattr(column, name) for name in _COUNTS)]
+        return [asdict(column) for column in self.columns if column.counted]
 
 
 def uses_as_text(uses: Iterable[ColumnUse]) -> str:
