@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, NamedTuple
@@ -105,7 +105,7 @@ class ColumnEncoding(Storable, ABC):
         """What the values are that those it was learned from were not."""
 
     def to_json(self) -> dict[str, Any]:
-        return {"kind": self.kind, **asdict(self)}
+        return {"kind": self.kind, **{field.name: getattr(self, field.name) for field in fields(self)}}
 
 
 # -- numbers, truth and dates: every row has every feature -----------------------------------------------------
@@ -456,7 +456,7 @@ class CategoryEncoding(PlacedEncoding):
 
     def entries(self, values: Any, na: Sequence[str]) -> Entries:
         codes, texts = coded_texts(values, na)
-        places = np.array([self._place(text) for text in texts] + [self.width - 1], np.int64)  # code -1 reads the last
+        places = np.array([*self._places(texts), self.width - 1], np.int64)  # code -1 reads the last
         placed = places[codes]
         gaps = codes < 0
         rows = np.flatnonzero((placed >= 0) & (~gaps | (self.gaps == "mark")))
@@ -474,11 +474,12 @@ class CategoryEncoding(PlacedEncoding):
     def known(self) -> Sequence[str]:
         return self.values
 
-    def _place(self, text: str) -> int:
-        """The feature of a value; -1 if it has none."""
+    def _places(self, texts: Sequence[str]) -> list[int]:
+        """The features of values; -1 for those that have none."""
         if self.n_hashes:
-            return crc32(text.encode()) % self.n_hashes
-        return _places_of(self.values).get(text, len(self.values) if self.other else -1)
+            return [crc32(text.encode()) % self.n_hashes for text in texts]
+        places, rest = _places_of(self.values), len(self.values) if self.other else -1
+        return [places.get(text, rest) for text in texts]
 
     def describe(self) -> str:
         if self.n_hashes:

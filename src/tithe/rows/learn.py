@@ -30,7 +30,7 @@ from tithe.rows.encodings import (
     hashed_words,
 )
 from tithe.rows.forms import Form, date_order, looks_like, number_form, parsed_spans
-from tithe.rows.leaks import leak
+from tithe.rows.leaks import leak, target_kinds
 from tithe.rows.options import TableOptions
 from tithe.rows.schema import MOST_RARE, Column, TableSchema
 from tithe.rows.values import (
@@ -150,11 +150,11 @@ def learn_schema(
 
 def with_leaks(schema: TableSchema, table: pa.Table, target: Any) -> TableSchema:
     """The schema with a note at each column of the table that alone predicts the target nearly without error."""
-    target, columns = one_array(target), []
+    kinds, columns = target_kinds(one_array(target), schema.na), []
     for column in schema.columns:
         found = ""
         if column.encoding is not None:
-            found = leak(one_array(table.column(column.name)), column.encoding, target, schema.na)
+            found = leak(one_array(table.column(column.name)), column.encoding, kinds, schema.na)
         columns.append(replace(column, note=f"{found}: a probable leak" if found else ""))
     return replace(schema, columns=tuple(columns))
 
