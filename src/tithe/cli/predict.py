@@ -89,9 +89,9 @@ def write_predictions(
         _take_numbers(how, fitted, where)
     watch = Watch()
     source = how.open(where, schema=schema, watch=watch)
-    if source.n_features != fitted.n_encoded:
+    if source.n_features != fitted.n_encoded_:
         raise ValueError(
-            f"The model was fitted on {fitted.n_encoded} columns and these rows have {source.n_features}. "
+            f"The model was fitted on {fitted.n_encoded_} columns and these rows have {source.n_features}. "
             "Name those to use with --columns."
         )
     with ProgressBar(source.n_rows, "predicting") as reading:

@@ -162,7 +162,7 @@ class _CoresetClusterer(GroupLearner, ClassNamePrefixFeaturesOutMixin, Transform
     def _check_n_rows(self, n_rows: int | None) -> None:
         if n_rows is not None and n_rows < self.n_clusters:
             raise ValueError(f"n_samples={n_rows} should be >= n_clusters={self.n_clusters}.")
-        size = self._size(n_rows, self.n_encoded)
+        size = self._size(n_rows, self.n_encoded_)
         if size < self.n_clusters:
             raise ValueError(
                 f"coreset_size={self.coreset_size} keeps {size} rows, fewer than "

@@ -201,8 +201,8 @@ class CoresetGaussianMixture(GroupLearner, DensityMixin, BaseEstimator):
         k = self.n_components
         if n_rows is not None and n_rows < k:
             raise ValueError(f"Expected n_samples >= n_components but got n_components = {k}, n_samples = {n_rows}.")
-        self._given_start(self.n_encoded)
-        size = self._size(n_rows, self.n_encoded)
+        self._given_start(self.n_encoded_)
+        size = self._size(n_rows, self.n_encoded_)
         if size < k:
             raise ValueError(
                 f"coreset_size={self.coreset_size} keeps {size} rows, fewer than n_components={k}: ask for some rows "
@@ -225,7 +225,7 @@ class CoresetGaussianMixture(GroupLearner, DensityMixin, BaseEstimator):
         if data is not None:
             estimate = -coreset_cost(objective, coreset, polished.params) / coreset.total_weight
             certificate = likelihood_certificate(log_likelihoods[-1], estimate, polished.n_rows, passes=polished.passes)
-        parts = Components.of(polished.params, self.n_encoded)
+        parts = Components.of(polished.params, self.n_encoded_)
         return {
             "coreset_": coreset,
             "weights_": parts.weights.copy(),
@@ -358,7 +358,7 @@ class CoresetGaussianMixture(GroupLearner, DensityMixin, BaseEstimator):
         return -2.0 * mean * weight + 2.0 * self._n_parameters()
 
     def _n_parameters(self) -> int:
-        return replace(self._objective(), n_components=len(self.means_)).n_parameters(self.n_encoded)
+        return replace(self._objective(), n_components=len(self.means_)).n_parameters(self.n_encoded_)
 
     def _mean_of(self, X: Any, sample_weight: Any) -> tuple[float, float, int]:
         """The mean log-likelihood of the rows, their weight and their number."""
@@ -416,7 +416,7 @@ class CoresetGaussianMixture(GroupLearner, DensityMixin, BaseEstimator):
         if self.covariance_type not in _ROWWISE:
             symmetric = np.allclose(self.covariances_, np.swapaxes(self.covariances_, -1, -2))
             expect(symmetric, "covariances are not symmetric")
-        Components.of(self._params, self.n_encoded).factors()
+        Components.of(self._params, self.n_encoded_).factors()
 
 
 _ROWWISE = ("diag", "spherical")

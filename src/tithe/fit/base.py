@@ -435,7 +435,7 @@ class CoresetLearner(StreamLearner, Described):
         return CoresetStream(
             self._objective(),
             self.construction,
-            coreset_size=self._size(None, self.n_encoded),
+            coreset_size=self._size(None, self.n_encoded_),
             calibrate=self.calibrate,
             random_state=int(rng_for(self._seed, "reduce").integers(2**62)),
         )
@@ -479,7 +479,7 @@ class CoresetLearner(StreamLearner, Described):
     def check_relations(self) -> None:
         """Refuse a solution from a file that is not one of this learner for its columns."""
         check_params(self, self._constraints)
-        d, coreset, stream = self.n_encoded, (self._fitted_values or {}).get("coreset_"), self.stream_
+        d, coreset, stream = self.n_encoded_, (self._fitted_values or {}).get("coreset_"), self.stream_
         expect(not isinstance(coreset, Coreset) or coreset.n_features == d, "a coreset has other columns")
         if stream is not None:
             self._check_stream(stream)
@@ -487,7 +487,7 @@ class CoresetLearner(StreamLearner, Described):
     def _check_stream(self, stream: CoresetStream) -> None:
         """Check that the stream has the columns and the objective of the learner."""
         like = stream.state.rows.like
-        expect(like is not None and like.n_features == self.n_encoded, "a stream has other columns")
+        expect(like is not None and like.n_features == self.n_encoded_, "a stream has other columns")
         objective, stored = self._objective(), stream.plan.objective
         same = type(objective) is type(stored) and objective.classes == stored.classes
         expect(same, "a stream is for another learner")
@@ -549,9 +549,9 @@ def checked_block(learner: Any, X: Any, y: Any = None, sample_weight: Any = None
 
 def check_n_features(learner: Described, n_features: int) -> None:
     """Refuse rows with another number of features than those that the learner was fitted on."""
-    if n_features != learner.n_encoded:
+    if n_features != learner.n_encoded_:
         raise ValueError(
-            f"X has {n_features} features, but {type(learner).__name__} is expecting {learner.n_encoded} features as "
+            f"X has {n_features} features, but {type(learner).__name__} is expecting {learner.n_encoded_} features as "
             "input."
         )
 
@@ -566,7 +566,7 @@ def set_schema(learner: Described, schema: TableSchema | None) -> None:
     """Store a schema, and the names and number of its features."""
     learner.schema_ = schema
     if schema is not None:
-        learner.n_encoded = schema.n_features
+        learner.n_encoded_ = schema.n_features
         learner._encoded_names = np.asarray(schema.feature_names, dtype=object)
 
 
@@ -591,7 +591,7 @@ def note_columns(learner: Described, source: Source, *, reset: bool) -> None:
     """Store (``reset``) or compare names and number of a source's columns, as `validate_data` does for arrays."""
     names = None if source.feature_names is None else np.asarray(source.feature_names, dtype=object)
     if reset:
-        learner.n_encoded = source.n_features
+        learner.n_encoded_ = source.n_features
         if names is not None:
             learner._encoded_names = names
         elif learner.feature_names is not None:

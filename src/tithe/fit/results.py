@@ -74,7 +74,7 @@ class StoredEstimator(Storable):
             return estimator
         check_fields(values, checks, optional=optional, who=cls.__name__)
         schema = values.get("schema_")
-        expect(schema is None or schema.n_features == values.get("n_encoded"), "a schema has other features")
+        expect(schema is None or schema.n_features == values.get("n_encoded_"), "a schema has other features")
         restore(estimator, values)
         estimator.check_relations()
         return estimator
@@ -119,7 +119,7 @@ class BarChart:
 class Described(StoredEstimator):
     """A fitted model that describes itself in reports and to ``tithe inspect``."""
 
-    n_encoded: Annotated[int, Integer(least=1, size="d")]  # the features of X, which a schema made if there is one
+    n_encoded_: Annotated[int, Integer(least=1, size="d")]  # the features of X, which a schema made if there is one
     _encoded_names: Annotated[Array, Sometimes(Labels("d"))]
     schema_: Annotated[TableSchema | None, Optional(Instance(TableSchema))] = None  # of rows that came from a table
     certificate_: Certificate | None = None
@@ -137,11 +137,11 @@ class Described(StoredEstimator):
     @property
     def n_features_in_(self) -> int:
         """The number of columns of the input."""
-        return self.n_encoded if self.schema_ is None else len(self.schema_.reads)
+        return self.n_encoded_ if self.schema_ is None else len(self.schema_.reads)
 
     @n_features_in_.setter
     def n_features_in_(self, n_features: int) -> None:  # scikit-learn sets it
-        self.n_encoded = n_features
+        self.n_encoded_ = n_features
 
     @property
     def feature_names_in_(self) -> Array:
@@ -189,7 +189,7 @@ def known_names(model: object) -> list[str] | None:
 
 def column_names(learner: Described) -> list[str]:
     """Names of the columns that a learner was fitted on; x0, x1, ... where they had none."""
-    return learner.feature_names or [f"x{j}" for j in range(learner.n_encoded)]
+    return learner.feature_names or [f"x{j}" for j in range(learner.n_encoded_)]
 
 
 def in_units(learner: Described, points: Array) -> Array:

@@ -446,7 +446,7 @@ class CoresetEstimator(OuterEstimator, CoresetLearner, MetaEstimatorMixin, BaseE
     def check_relations(self) -> None:
         super().check_relations()
         if not self._is_behind and self._columns is None and not self._is_viewed:  # the rows of a frame are not known
-            probe(self.estimator_, self.n_encoded)
+            probe(self.estimator_, self.n_encoded_)
 
     # -- the estimator -------------------------------------------------------------------------
 

@@ -255,8 +255,8 @@ class ODMClustering(ClusterMixin, UnknownLabels):
         if self.machine_ is None:
             expect(k == 1, "clusters have no machine")
             return
-        n_columns = len(self.sample_indices_) if self.kernel == "precomputed" else self.n_encoded
-        expect(self.machine_.n_encoded == n_columns, "a machine has other columns")
+        n_columns = len(self.sample_indices_) if self.kernel == "precomputed" else self.n_encoded_
+        expect(self.machine_.n_encoded_ == n_columns, "a machine has other columns")
         expect(len(self.machine_.classes_) == k, "a machine has other clusters")
 
 

@@ -291,7 +291,7 @@ class ODMClassifierCV(KernelRows, ClassifierMixin, Described, BaseEstimator):
 
     def check_relations(self) -> None:
         if self.refit:
-            same = self.best_estimator_.n_encoded == self.n_encoded
+            same = self.best_estimator_.n_encoded_ == self.n_encoded_
             expect(same, "the best machine has other columns")
 
 

@@ -314,10 +314,10 @@ class SemiSupervisedODMClassifier(ClassifierMixin, UnknownLabels):
         expect(self.sample_indices_.max(initial=0) < len(self.transduction_), "rows are out of range")
         expect(np.array_equal(machine.classes_, self.classes_), "a machine has other classes")
         if self.kernel == "precomputed":
-            expect(len(self._columns) == machine.n_encoded, "a machine has other columns")
-            expect(self._columns.max(initial=0) < self.n_encoded, "columns are out of range")
+            expect(len(self._columns) == machine.n_encoded_, "a machine has other columns")
+            expect(self._columns.max(initial=0) < self.n_encoded_, "columns are out of range")
         else:
-            expect(machine.n_encoded == self.n_encoded, "a machine has other columns")
+            expect(machine.n_encoded_ == self.n_encoded_, "a machine has other columns")
 
 
 # -- the search ---------------------------------------------------------------------------------

@@ -292,12 +292,12 @@ class CoresetSearchCV(OuterEstimator, Described, MetaEstimatorMixin, BaseEstimat
     def check_relations(self) -> None:
         values = self._fitted_values or {}
         if "best_estimator_" in values:
-            probe(values["best_estimator_"], self.n_encoded)
+            probe(values["best_estimator_"], self.n_encoded_)
         else:
             expect(self._is_behind or not self.refit, "the best estimator is missing")
         if self.stream_ is not None:
             like = self.stream_.streams[-1].state.rows.like
-            expect(like is not None and like.n_features == self.n_encoded, "a stream has other columns")
+            expect(like is not None and like.n_features == self.n_encoded_, "a stream has other columns")
 
     def fit(
         self,
@@ -431,7 +431,7 @@ class CoresetSearchCV(OuterEstimator, Described, MetaEstimatorMixin, BaseEstimat
             coreset_size=self.coreset_size,
             construction=self.construction,
             calibrate=self.calibrate,
-            n_features=self.n_encoded,
+            n_features=self.n_encoded_,
             n_classes=n_classes,
             seed=seed,
             of_ensembles=ensemble_of(self.estimator) is not None,
