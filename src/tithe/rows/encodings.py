@@ -287,15 +287,18 @@ class BooleanEncoding(DenseEncoding):
 
 @dataclass(frozen=True, kw_only=True)
 class DateEncoding(DenseEncoding):
-    """The days since 1970, scaled, and sine and cosine of the time of the ``cycles``: year, week, day.
+    """The days since 1970, scaled, and waves of the time of the ``cycles``: year, week, day.
 
-    A gap has sine and cosine 0, which is no time at all. ``order``: that of the numbers of dates in texts.
+    The waves are sine and cosine of h times the angle, divided by h, for h = 1 .. ``harmonics``: with the share t of
+    the cycle that is over, sin(2 pi h t) / h and cos(2 pi h t) / h. A gap has waves of 0, which is no time at all.
+    ``order``: that of the numbers of dates in texts.
     """
 
     center: Annotated[float, Number()]
     spread: Annotated[float, Number(least=_LEAST_SPREAD)]
     cycles: Annotated[tuple[str, ...], Each(Text(_DATE_CYCLES))]
     order: Annotated[str, Text(DATE_ORDERS)] = ""
+    harmonics: Annotated[int, Integer(least=1, most=24)] = 1
 
     kind: ClassVar[str] = "date"
     use: ClassVar[str] = "date"
@@ -303,10 +306,11 @@ class DateEncoding(DenseEncoding):
 
     @property
     def width(self) -> int:
-        return 1 + 2 * len(self.cycles) + self.marked
+        return 1 + 2 * self.harmonics * len(self.cycles) + self.marked
 
     def names(self, column: str) -> list[str]:
-        waves = [f"{column} {cycle} {wave}" for cycle in self.cycles for wave in ("sin", "cos")]
+        numbers = ["", *(f" {h}" for h in range(2, self.harmonics + 1))]
+        waves = [f"{column} {cycle} {wave}{h}" for cycle in self.cycles for h in numbers for wave in ("sin", "cos")]
         return [column, *waves, f"{column} missing"][: self.width]
 
     @property
@@ -332,7 +336,8 @@ class DateEncoding(DenseEncoding):
         waves = []
         for cycle in self.cycles:
             angle = 2 * math.pi * _share_of_cycle(self._days(np.where(gaps, 0.0, read)), cycle)
-            waves += [np.where(gaps, 0.0, np.sin(angle)), np.where(gaps, 0.0, np.cos(angle))]
+            for h in range(1, self.harmonics + 1):
+                waves += [np.where(gaps, 0.0, wave(h * angle) / h) for wave in (np.sin, np.cos)]
         return [filled, *waves, *self._marks(gaps)]
 
     def describe(self) -> str:
