@@ -117,7 +117,7 @@ def test_times_and_durations():
         [datetime.time(int(h), int(h % 1 * 60)) for h in hours],
     ):
         column, units = learned(values)
-        assert column.what == "time" and units.shape[1] == 3
+        assert column.what == "time" and units.shape[1] == 7
         np.testing.assert_allclose(units[:, 0], np.floor(hours * 60) / 60, atol=1e-9)
     spans = [datetime.timedelta(minutes=int(m)) for m in RNG.integers(1, 9000, 40)]
     for values in (

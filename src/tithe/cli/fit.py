@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib import import_module
 from inspect import cleandoc, signature
@@ -51,6 +51,7 @@ from tithe.cli.sources import (
 from tithe.core.params import MOST_CLASSES, POLISH, Option, Target, resolve_size
 from tithe.core.progress import ProgressBar
 from tithe.core.registry import names, resolve
+from tithe.rows.uses import Watch, announce_unlike
 
 if TYPE_CHECKING:  # a command that only shows its options need not load these
     from tithe.certify import Certificate
@@ -188,7 +189,7 @@ def _task_of(where: Sequence[str], how: SourceOptions) -> str:
         y = load_coreset(where[0]).y
     else:
         how.check_target(where, "class")
-        source = how.open(where)
+        source = how.open(where, quiet=True)
         if not source.replayable:
             raise click.UsageError("These rows come only once, so nobody can look at them first: give --task.")
         y = source.sample(None, rng=rng_for(0, "task")).y
@@ -379,7 +380,7 @@ def _run_of(
 
     is_apart = held_out is not None and scored.held_out is not None and not held_out.learned_later
     n_held_out = held_out.n_rows if held_out is not None and is_apart else 0
-    return coreset_run(
+    run = coreset_run(
         model,
         learner=learner,
         files=how.plain_names(where),
@@ -392,6 +393,7 @@ def _run_of(
         parameters={**model.get_params(), **how.given()},
         keep_rows=keep_rows,
     )
+    return replace(run, results={**run.results, "test_columns": scored.watch.unusual()})
 
 
 def _typical_rows(model: CoresetLearner) -> list[int]:
@@ -436,6 +438,7 @@ class ScoredRows:
     held_out: Source | Block | None = None
     words: str = ""
     test: str | None = None
+    watch: Watch = field(default_factory=Watch)  # over the rows of ``test``
 
     @classmethod
     def of(
@@ -498,7 +501,7 @@ class ScoredRows:
         from tithe.fit.base import note_columns
         from tithe.fit.results import table_schema
 
-        rows: Source = self.how.open([str(self.test)], schema=table_schema(model))
+        rows: Source = self.how.open([str(self.test)], schema=table_schema(model), watch=self.watch)
         note_columns(model, rows, reset=False)
         return rows
 
@@ -530,7 +533,9 @@ class ScoredRows:
         data = DataPass(rows, engine, stop.after_leaves(lambda *counts: None) if can_stop else None)
         try:
             with quiet_about_names():  # the columns are those of the fit
-                return report_of(learner).held_out(model, data, words)
+                scores = report_of(learner).held_out(model, data, words)
+            announce_unlike(self.watch.columns)
+            return scores
         except NoRowsError:
             return None
 

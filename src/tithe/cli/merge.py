@@ -155,7 +155,7 @@ def _columns(model: Any) -> str:
         return "unknown"
     names = model.feature_names
     if names is None:
-        return f"{model.n_features_in_:,}, without names"
+        return f"{model.n_encoded_:,}, without names"
     shown = ", ".join(str(name) for name in names[:_MAX_NAMES])
     return f"{len(names):,}: {shown}{', ...' if len(names) > _MAX_NAMES else ''}"
 

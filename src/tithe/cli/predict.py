@@ -81,14 +81,16 @@ def write_predictions(
     from tithe.core.passes import DataPass
     from tithe.engines.threads import ThreadEngine
     from tithe.fit.results import table_schema
+    from tithe.rows.uses import Watch, announce_unlike
 
     schema = table_schema(fitted)
     if schema is None:
         _take_numbers(how, fitted, where)
-    source = how.open(where, schema=schema)
-    if source.n_features != fitted.n_features_in_:
+    watch = Watch()
+    source = how.open(where, schema=schema, watch=watch)
+    if source.n_features != fitted.n_encoded_:
         raise ValueError(
-            f"The model was fitted on {fitted.n_features_in_} columns and these rows have {source.n_features}. "
+            f"The model was fitted on {fitted.n_encoded_} columns and these rows have {source.n_features}. "
             "Name those to use with --columns."
         )
     with ProgressBar(source.n_rows, "predicting") as reading:
@@ -97,7 +99,9 @@ def write_predictions(
         row_ids = None if how["row_id"] is None else RowIds(source, how["row_id"])
         n_rows, n_empty = _write(output, fitted, data, row_ids, proba=proba, skips=how["bad_rows"] == "skip")
     empty = [["bad rows, without a prediction", f"{n_empty:,}"]] if n_empty else []
-    return [["rows", f"{n_rows:,}"], *empty]
+    announce_unlike(watch.columns)
+    unlike = [[repr(column.name), column.counted] for column in watch.columns if column.counted]
+    return [["rows", f"{n_rows:,}"], *empty, *unlike]
 
 
 def _take_numbers(how: SourceOptions, model: Any, where: Sequence[str]) -> None:

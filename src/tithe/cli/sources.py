@@ -19,12 +19,13 @@ from tithe.rows.uses import CATEGORIES, DATES, IMPUTATIONS, SCALES
 FORMATS = ("auto", "parquet", "csv", "libsvm", "npy", "npz", "arrow")
 STDIN = "-"
 _READING_OPTIONS = (
-    *("format", "target", "weight", "row_id", "scale", "impute", "categories", "dates"),
+    *("format", "target", "weight", "row_id", "scale", "impute", "categories", "dates", "strict"),
     *("bad_rows", "n_features", "delimiter", "header", "limits"),
 )
 _LISTS = ("columns", "exclude", "na")  # options that are several names
 TABLE_FORMATS = ("parquet", "csv", "arrow")
-TABLE_OPTIONS = ("columns", "exclude", "scale", "impute", "categories", "dates", "na")
+TABLE_OPTIONS = ("columns", "exclude", "scale", "impute", "categories", "dates", "na", "strict")
+_MOST_USES = 40  # columns whose use is shown
 
 
 def skipped_rows(source: Any, coreset: Any, how: SourceOptions, *, n_held_out: int = 0) -> int:
@@ -39,12 +40,20 @@ class SourceOptions(dict[str, Any]):
     """The arguments of `tithe.open_dataset`, apart from the path."""
 
     def open(
-        self, where: Sequence[str], *, live: bool = False, schema: Any = None, missing_target: str = "drop"
+        self,
+        where: Sequence[str],
+        *,
+        live: bool = False,
+        schema: Any = None,
+        watch: Any = None,
+        missing_target: str = "drop",
+        quiet: bool = False,
     ) -> Any:
         """The source: files, or what comes through standard input, ``live`` as soon as it comes.
 
-        ``schema`` says how the columns of a table become features, in place of the options about that.
-        ``missing_target`` says whether rows without a target are left out or kept.
+        ``schema`` says how the columns of a table become features, in place of the options about that, and ``watch``
+        counts what is unlike the rows that it was learned from. ``missing_target`` says whether rows without a target
+        are left out or kept. Unless ``quiet``, a table says what becomes of the columns.
         """
         import pyarrow as pa
 
@@ -59,8 +68,11 @@ class SourceOptions(dict[str, Any]):
         options = {**self, "missing_target": missing_target}
         if schema is not None and self.format_of(where) in TABLE_FORMATS:
             options = {name: value for name, value in options.items() if name not in TABLE_OPTIONS}
-            options["schema"] = schema
-        return open_dataset(where[0] if len(where) == 1 else list(where), live=live, **options)
+            options |= {"schema": schema, "watch": watch}
+        source = open_dataset(where[0] if len(where) == 1 else list(where), live=live, **options)
+        if schema is None and source.schema is not None and not quiet:
+            _say_uses(source.schema.uses())
+        return source
 
     def given(self) -> dict[str, Any]:
         """What was said about reading, for a report."""
@@ -89,6 +101,15 @@ class SourceOptions(dict[str, Any]):
             return
         values = "classes" if target == "class" else "numbers"
         raise click.UsageError(f"This is learned from a column of {values}: name it with --target.")
+
+
+def _say_uses(uses: Sequence[Any]) -> None:
+    """What becomes of each column, on standard error; those that lose something are warned of as well."""
+    from tithe.rows.uses import uses_as_text
+
+    click.echo(uses_as_text(uses[:_MOST_USES]), err=True)
+    if len(uses) > _MOST_USES:
+        click.echo(f"... and {len(uses) - _MOST_USES:,} columns more.", err=True)
 
 
 def refuse_given(options: Sequence[str], why: str) -> None:
@@ -171,6 +192,7 @@ _table_options = (
         default="standard",
         help="Numbers: mean 0 and standard deviation 1, the same by median and quartiles, or as they are.",
     ),
+    click.option("--strict", is_flag=True, help="Stop if the encoding of a column loses something."),
     click.option("--exclude", metavar="A,B,C", help="Columns to leave out."),
     click.option("--columns", metavar="A,B,C", help="Columns to use, in this order. [default: all]"),
 )

@@ -155,7 +155,7 @@ class CoresetLinearModel(CoresetLearner, BaseEstimator, ABC):
         if before is None:
             return None
         classes, params = before
-        return params if classes == self._known_classes() and params.shape[1] == self.n_features_in_ + 1 else None
+        return params if classes == self._known_classes() and params.shape[1] == self.n_encoded_ + 1 else None
 
     def _learn(
         self, coreset: Coreset | None, data: DataPass | None, seed: int, context: LastFit | None

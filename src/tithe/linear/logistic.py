@@ -55,6 +55,9 @@ class CoresetLogisticRegression(CoresetLinearClassifier):
         Threads. None and -1 use all threads of the process.
     verbose : int
         Above 0, passes over the data are shown on standard error.
+    encode : {"auto", True, False}
+        How frames become features. ``"auto"``: numbers keep their units, and a frame with text, dates or lists is
+        encoded (`open_dataset`). True: every frame is, with numbers standardized and gaps filled. False: none is.
     random_state : int, RandomState, Generator or None
 
     Attributes
@@ -124,6 +127,7 @@ class CoresetLogisticRegression(CoresetLinearClassifier):
         engine: Any = "auto",
         n_jobs: int | None = None,
         verbose: int = 0,
+        encode: bool | str = "auto",
         random_state: Any = None,
     ) -> None:
         self.C = C
@@ -139,6 +143,7 @@ class CoresetLogisticRegression(CoresetLinearClassifier):
         self.engine = engine
         self.n_jobs = n_jobs
         self.verbose = verbose
+        self.encode = encode
         self.random_state = random_state
 
     def _completed(self, fit: LinearFit, data: DataPass | None) -> LinearFit:

@@ -116,6 +116,9 @@ class CoresetEstimator(OuterEstimator, CoresetLearner, MetaEstimatorMixin, BaseE
         Threads. None and -1 use all threads of the process.
     verbose : int
         Above 0, passes over the data are shown on standard error.
+    encode : {"auto", True, False}
+        How frames become features. ``"auto"``: numbers keep their units, and a frame with text, dates or lists is
+        encoded (`open_dataset`). True: every frame is, with numbers standardized and gaps filled. False: none is.
     random_state : int, RandomState, Generator or None
         For the coreset. The estimator has its own.
 
@@ -198,6 +201,7 @@ class CoresetEstimator(OuterEstimator, CoresetLearner, MetaEstimatorMixin, BaseE
         engine: Any = "auto",
         n_jobs: int | None = None,
         verbose: int = 0,
+        encode: bool | str = "auto",
         random_state: Any = None,
     ) -> None:
         self.estimator = estimator
@@ -212,6 +216,7 @@ class CoresetEstimator(OuterEstimator, CoresetLearner, MetaEstimatorMixin, BaseE
         self.engine = engine
         self.n_jobs = n_jobs
         self.verbose = verbose
+        self.encode = encode
         self.random_state = random_state
 
     def fit(
@@ -441,7 +446,7 @@ class CoresetEstimator(OuterEstimator, CoresetLearner, MetaEstimatorMixin, BaseE
     def check_relations(self) -> None:
         super().check_relations()
         if not self._is_behind and self._columns is None and not self._is_viewed:  # the rows of a frame are not known
-            probe(self.estimator_, self.n_features_in_)
+            probe(self.estimator_, self.n_encoded_)
 
     # -- the estimator -------------------------------------------------------------------------
 

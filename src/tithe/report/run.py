@@ -90,7 +90,7 @@ class Run:
             "parameters": {name: _as_plain(value) for name, value in self.parameters.items()},
             "tithe": __version__,
             "n_rows": self.n_rows,
-            "n_features": self.model.n_features_in_,
+            "n_features": self.model.n_encoded_,
             "columns": described_columns(table_schema(self.model)),
             **self.model.summary(),
             **self.results,
@@ -104,7 +104,7 @@ class Run:
         """The facts, and those of every run."""
         return [
             *self.facts,
-            ("columns", f"{self.model.n_features_in_:,}"),
+            ("columns", f"{self.model.n_encoded_:,}"),
             ("time", seconds_text(self.seconds)),
             ("peak memory", bytes_text(self.peak_bytes)),
         ]
