@@ -12,6 +12,7 @@ from itertools import product
 from typing import Any
 
 import numpy as np
+from scipy.special import stdtrit
 from sklearn.exceptions import ConvergenceWarning
 
 from tithe.certify import polish_by_descent, polish_by_steps
@@ -51,6 +52,10 @@ from tithe.rows.leaves import MappedSource, SplitSource
 
 USUAL_SIZES = (0.001, 0.01, 0.05)
 USUAL_CONSTRUCTIONS = ("auto", "uniform")
+_N_DRAWS = 4  # times the repeats: so often the size that is recommended is drawn
+_MAX_TRIALS = 12  # rounds of further draws
+_CONFIDENCE = 0.95  # of the limit of one more excess
+_HARMLESS = 0.01  # share of the tolerance below which an excess is not told from none
 _MIN_USUAL_ROWS = 50  # fewer are not tried unless asked for
 _CONSTRAINTS = {
     "calibrate": Boolean(),
@@ -88,7 +93,9 @@ def compare(
     """Compare fits on coresets, on random samples and on all rows, and recommend one of them.
 
     Every fit is by the same solver, so that they differ in their rows and weights alone. The excess loss is measured on
-    all rows learned from, the quality on rows held out.
+    all rows learned from, the quality on rows held out. The size that is about to be recommended, which may be one that
+    the excess of the others leads to, is drawn until there are 4 ``n_repeats`` draws of it, as far as ``full_seconds``
+    allow: the excess of one more is below the largest of twenty with a probability of 20/21.
 
     Parameters
     ----------
@@ -112,7 +119,7 @@ def compare(
     polish : int or "auto"
         Rounds over all rows that improve each solution. If not 0, there is a line for each method with and without.
     n_repeats : int
-        Draws of each kind.
+        Draws of each kind; four times as many of what is recommended.
     holdout : float
         The share of the rows that nothing is learned from, to judge by; 200,000 at the most.
     tol : float
@@ -171,7 +178,22 @@ def compare(
         tell(n_done, n_steps, f"{method.name}, {size:,} rows")
         runs += runner.run(method, size, repeat, polish)
     tell(n_steps - 1, n_steps, "measuring")
-    return _result(goal, runner, runs, tol=tol, n_repeats=n_repeats)
+    records = runner.measured(runs)
+    result = _result(goal, runner, records, tol=tol, n_repeats=n_repeats)
+    for _ in range(_MAX_TRIALS):
+        advice = result.recommendation
+        name, size = advice.method.removesuffix(POLISHED), advice.size
+        made = [run["method"] for run in records if run["size"] == size]
+        slowest = max(line["seconds"] / line["size"] for line in result.table[1:])
+        enough = made.count(name) >= _N_DRAWS * n_repeats
+        if enough or size == rows.n_rows or n_repeats * size * slowest > full_seconds:
+            break
+        for method, repeat in product(methods, range(n_repeats)):
+            if method.name == name or (method.name == SAMPLE and SAMPLE not in made):
+                tell(n_steps - 1, n_steps, f"{method.name}, {size:,} rows")
+                records += runner.measured(runner.run(method, size, made.count(method.name) + repeat, polish))
+        result = _result(goal, runner, records, tol=tol, n_repeats=n_repeats)
+    return result
 
 
 def _rows_to_keep(sizes: Sequence[int | float] | None, rows: ComparedRows) -> list[int]:
@@ -193,16 +215,16 @@ def _rows_to_keep(sizes: Sequence[int | float] | None, rows: ComparedRows) -> li
     return sorted(set(n_kept))
 
 
-def _result(goal: Objective, runner: Runner, runs: list[Trial], *, tol: float, n_repeats: int) -> Comparison:
-    rows = runner.rows
-    values = runner.values([params for _, params in runs])
-    full = np.array([run["size"] == rows.n_rows for run, _ in runs])
-    lowest = values[full].min() if full.any() else values.min()
-    judge, records = Judge(rows.objective, rows.held_out), []
-    for (run, params), value in zip(runs, values, strict=True):
-        quality, loss = judge.scores(params)
-        records.append({**run, "quality": quality, "held_out_loss": loss, "excess": _excess(value, lowest)})
-    table = _table(records, rows.n_rows)
+def _result(
+    goal: Objective, runner: Runner, measured: list[dict[str, Any]], *, tol: float, n_repeats: int
+) -> Comparison:
+    rows, judge = runner.rows, runner.judge
+    full = [run["value"] for run in measured if run["size"] == rows.n_rows]
+    lowest = min(full or [run["value"] for run in measured])
+    records = [{**run, "excess": _excess(run["value"], lowest)} for run in measured]
+    for record in records:
+        del record["value"]
+    table = _table(records, rows.n_rows, tol)
     parameters = {option.parameter: getattr(goal, option.parameter) for option in goal.options}
     return Comparison(
         objective=goal.name,
@@ -215,7 +237,7 @@ def _result(goal: Objective, runner: Runner, runs: list[Trial], *, tol: float, n
         higher_is_better=judge.higher_is_better,
         tol=float(tol),
         n_repeats=n_repeats,
-        reference="the best fit on all rows" if full.any() else "the best solution of any method",
+        reference="the best fit on all rows" if full else "the best solution of any method",
         table=table,
         runs=records,
         recommendation=recommend(
@@ -235,15 +257,38 @@ def _excess(value: float, lowest: float) -> float:
     return 0.0 if value == lowest else math.inf
 
 
-def _table(records: list[dict[str, Any]], n_rows: int) -> list[dict[str, Any]]:
+def _limits_of_excess(groups: dict[tuple[str, int], list[dict[str, Any]]], tol: float) -> dict[tuple[str, int], float]:
+    """What the excess of one more fit stays below in 95 % of draws, by method and size.
+
+    Logarithms of excesses are taken for normal, with a mean of their own for each size and one standard deviation s for
+    all sizes of a method: the limit is mean + t s sqrt(1 + 1 / n), with n repeats and the quantile .95 of Student's
+    distribution. An excess below a hundredth of ``tol`` counts as that. With one repeat the limit is not known, and is
+    the excess itself.
+    """
+    logs = {key: np.log([max(run["excess"], _HARMLESS * tol) for run in repeats]) for key, repeats in groups.items()}
+    limits = {}
+    for (method, size), values in logs.items():
+        same = [
+            other - other.mean() for (name, _), other in logs.items() if name == method and np.isfinite(other).all()
+        ]
+        freedom = sum(len(other) - 1 for other in same)
+        margin = 0.0
+        if freedom and np.isfinite(values).all():
+            spread = math.sqrt(sum(float(other @ other) for other in same) / freedom)
+            margin = float(stdtrit(freedom, _CONFIDENCE)) * spread * math.sqrt(1.0 + 1.0 / len(values))
+        limits[method, size] = math.exp(values.mean() + margin)
+    return limits
+
+
+def _table(records: list[dict[str, Any]], n_rows: int, tol: float) -> list[dict[str, Any]]:
     """Medians over the repeats of each method and size, in the order of the records; ranges beside them."""
     groups: dict[tuple[str, int], list[dict[str, Any]]] = {}
     for record in records:
         groups.setdefault((record["method"], record["size"]), []).append(record)
     ranged = ("quality", "held_out_loss", "excess", "distortion", "seconds")
     plain = ("largest_distortion", "effective_size", *(f"seconds_{phase}" for phase in PHASES))
-    table = []
-    for (_, size), repeats in groups.items():
+    limits, table = _limits_of_excess(groups, tol), []
+    for (method, size), repeats in groups.items():
         line = {name: repeats[0][name] for name in ("method", "is_sample", "polished", "size")}
         line |= {"share": size / n_rows, "drawn_uniformly": any(r["drawn_uniformly"] for r in repeats)}
         line |= {"rows": int(np.median([r["rows"] for r in repeats])), "n_repeats": len(repeats)}
@@ -251,6 +296,7 @@ def _table(records: list[dict[str, Any]], n_rows: int) -> list[dict[str, Any]]:
             values = [r[name] for r in repeats]
             line |= {name: float(np.median(values)), f"{name}_low": min(values), f"{name}_high": max(values)}
         line |= {name: float(np.median([r[name] for r in repeats])) for name in plain}
+        line["excess_limit"] = max(line["excess_high"], limits[method, size])
         if "row_worth" in repeats[0]:
             line["row_worth"] = float(np.median([r["row_worth"] for r in repeats]))
         table.append(line)
@@ -389,7 +435,7 @@ def _with_target(rows: Block | Source, objective: Objective, engine: Any) -> tup
 
 # -- the runs ----------------------------------------------------------------------------------
 
-ALL_ROWS, SAMPLE = "all rows", "weighted uniform"
+ALL_ROWS, SAMPLE, POLISHED = "all rows", "weighted uniform", ", polished"
 _TRIAL_ROWS = 5000  # whose fit tells how long one on all rows takes
 _WARM_UP_ROWS, _WARM_UP_SIZE = 4000, 400  # of a run before the clock is started: kernels may have to be compiled
 _QUERY_BASES = 3  # sets of random queries
@@ -467,6 +513,7 @@ class Runner:
         self.rows, self.objective, self._seed = rows, rows.objective, seed
         training = rows.training
         sample = training if isinstance(training, Block) else training.sample(None, rng=rng_for(seed, "queries"))
+        self.judge = Judge(self.objective, rows.held_out)
         self._queries = random_queries(sample, self.objective, n_bases=_QUERY_BASES, seed=seed)
         self._query_costs = total_costs(training, self.objective, self._queries, rows.engine)
 
@@ -520,16 +567,22 @@ class Runner:
         )
         if polished is None:
             return [(line, params)]
-        better = {**line, "method": f"{method.name}, polished", "polished": True, **_times(seconds)}
+        better = {**line, "method": f"{method.name}{POLISHED}", "polished": True, **_times(seconds)}
         return [(line, params), (better, polished)]
 
     def _distortion(self, coreset: Block) -> Array:
         costs = total_costs(coreset, self.objective, self._queries)
         return np.array([ratio_error(small, full) for small, full in zip(costs, self._query_costs, strict=True)])
 
-    def values(self, solutions: Sequence[Any]) -> Array:
-        """What the objective has at each solution on all rows learned from, in one pass: (n_solutions,)."""
-        return values_of(self.objective, self.rows.data(), solutions, float(np.max(self._query_costs)))
+    def measured(self, runs: Sequence[Trial]) -> list[dict[str, Any]]:
+        """The runs with what the objective has at each solution on all rows learned from, in one pass, and scores."""
+        usual = float(np.max(self._query_costs))
+        values = values_of(self.objective, self.rows.data(), [params for _, params in runs], usual)
+        records = []
+        for (run, params), value in zip(runs, values, strict=True):
+            quality, loss = self.judge.scores(params)
+            records.append({**run, "quality": quality, "held_out_loss": loss, "value": float(value)})
+        return records
 
 
 def _reduced_and_fitted(
