@@ -54,8 +54,7 @@ USUAL_SIZES = (0.001, 0.01, 0.05)
 USUAL_CONSTRUCTIONS = ("auto", "uniform")
 _N_DRAWS = 4  # times the repeats: so often the size that is recommended is drawn
 _MAX_TRIALS = 12  # rounds of further draws
-_CONFIDENCE = 0.95  # of the limit of one more excess
-_HARMLESS = 0.01  # share of the tolerance below which an excess is not told from none
+_CONFIDENCE = 0.975  # of the limit of one more excess, as its roots are not quite normal
 _MIN_USUAL_ROWS = 50  # fewer are not tried unless asked for
 _CONSTRAINTS = {
     "calibrate": Boolean(),
@@ -224,7 +223,7 @@ def _result(
     records = [{**run, "excess": _excess(run["value"], lowest)} for run in measured]
     for record in records:
         del record["value"]
-    table = _table(records, rows.n_rows, tol)
+    table = _table(records, rows.n_rows)
     parameters = {option.parameter: getattr(goal, option.parameter) for option in goal.options}
     return Comparison(
         objective=goal.name,
@@ -257,38 +256,28 @@ def _excess(value: float, lowest: float) -> float:
     return 0.0 if value == lowest else math.inf
 
 
-def _limits_of_excess(groups: dict[tuple[str, int], list[dict[str, Any]]], tol: float) -> dict[tuple[str, int], float]:
-    """What the excess of one more fit stays below in 95 % of draws, by method and size.
+def _limit_of_excess(excesses: list[float]) -> float:
+    """What the excess of one more fit stays below in 95 % of draws, and not less than the largest of these n.
 
-    Logarithms of excesses are taken for normal, with a mean of their own for each size and one standard deviation s for
-    all sizes of a method: the limit is mean + t s sqrt(1 + 1 / n), with n repeats and the quantile .95 of Student's
-    distribution. An excess below a hundredth of ``tol`` counts as that. With one repeat the limit is not known, and is
-    the excess itself.
+    Roots of excesses are taken for normal, with mean a and standard deviation s: the limit is the square of
+    a + t s sqrt(1 + 1 / n), with the quantile .975 of Student's distribution. With one draw it is not known.
     """
-    logs = {key: np.log([max(run["excess"], _HARMLESS * tol) for run in repeats]) for key, repeats in groups.items()}
-    limits = {}
-    for (method, size), values in logs.items():
-        same = [
-            other - other.mean() for (name, _), other in logs.items() if name == method and np.isfinite(other).all()
-        ]
-        freedom = sum(len(other) - 1 for other in same)
-        margin = 0.0
-        if freedom and np.isfinite(values).all():
-            spread = math.sqrt(sum(float(other @ other) for other in same) / freedom)
-            margin = float(stdtrit(freedom, _CONFIDENCE)) * spread * math.sqrt(1.0 + 1.0 / len(values))
-        limits[method, size] = math.exp(values.mean() + margin)
-    return limits
+    roots, n = np.sqrt(np.maximum(excesses, 0.0)), len(excesses)
+    if n == 1 or not np.isfinite(roots).all():
+        return max(excesses)
+    spread = float(stdtrit(n - 1, _CONFIDENCE) * roots.std(ddof=1)) * math.sqrt(1.0 + 1.0 / n)
+    return max(*excesses, (float(roots.mean()) + spread) ** 2)
 
 
-def _table(records: list[dict[str, Any]], n_rows: int, tol: float) -> list[dict[str, Any]]:
+def _table(records: list[dict[str, Any]], n_rows: int) -> list[dict[str, Any]]:
     """Medians over the repeats of each method and size, in the order of the records; ranges beside them."""
     groups: dict[tuple[str, int], list[dict[str, Any]]] = {}
     for record in records:
         groups.setdefault((record["method"], record["size"]), []).append(record)
     ranged = ("quality", "held_out_loss", "excess", "distortion", "seconds")
     plain = ("largest_distortion", "effective_size", *(f"seconds_{phase}" for phase in PHASES))
-    limits, table = _limits_of_excess(groups, tol), []
-    for (method, size), repeats in groups.items():
+    table = []
+    for (_, size), repeats in groups.items():
         line = {name: repeats[0][name] for name in ("method", "is_sample", "polished", "size")}
         line |= {"share": size / n_rows, "drawn_uniformly": any(r["drawn_uniformly"] for r in repeats)}
         line |= {"rows": int(np.median([r["rows"] for r in repeats])), "n_repeats": len(repeats)}
@@ -296,7 +285,7 @@ def _table(records: list[dict[str, Any]], n_rows: int, tol: float) -> list[dict[
             values = [r[name] for r in repeats]
             line |= {name: float(np.median(values)), f"{name}_low": min(values), f"{name}_high": max(values)}
         line |= {name: float(np.median([r[name] for r in repeats])) for name in plain}
-        line["excess_limit"] = max(line["excess_high"], limits[method, size])
+        line["excess_limit"] = _limit_of_excess([r["excess"] for r in repeats])
         if "row_worth" in repeats[0]:
             line["row_worth"] = float(np.median([r["row_worth"] for r in repeats]))
         table.append(line)

@@ -251,7 +251,7 @@ _QUICK = 0.1  # seconds: a fit on all rows that takes no longer leaves nothing t
 _HARDLY_MORE = 1.1  # times the excess loss with many rows: with fewer it is called the same
 _LITTLE = 10.0  # times the excess loss that is taken as harmless
 _NOT_FAR = 2.0  # times the excess loss that suffices: more with a larger size makes a smaller one luck
-_SLOPES = 0.5, 1.5  # of excess by rows: 1 where there are many rows for each parameter, more where there are few
+_SLOPES = 1.0, 1.5  # of excess by rows: 1 where there are many rows for each parameter, more where there are few
 _RESERVE = 1.3  # times the excess that is foretold for sizes that were not tried
 _CLEAR_GAIN = 1.5  # two excess losses are called alike unless one is this number of times the other
 
@@ -395,7 +395,7 @@ class _Adviser:
 
     def _size_within_limit(self, method: str) -> int:
         """Where the limits of the excess of a method fall to what is allowed: they fall like (1 / m - 1 / n)^slope."""
-        lines = [line for line in self.lines if line["method"] == method and math.isfinite(line["excess_limit"])]
+        lines = [line for line in self.lines if line["method"] == method and 0.0 < line["excess_limit"] < math.inf]
         if not lines:
             return self.n_rows
         missing = np.array([1.0 / line["size"] - 1.0 / self.n_rows for line in lines])
