@@ -8,8 +8,8 @@ computed here from k-means solutions on the same coreset for every k up to 40: t
 largest Calinski-Harabasz index, the largest jump of Sugar and James, and the least BIC of spherical normal laws of one
 width (X-means). Nobody knows the right number for the real sets; classes are not clusters.
 
-With --seeds only the answers of the rule "separation" for ten seeds are compared, on every dense set in DIR. Those that
-are said to be clear should all be the same.
+With --seeds only the answers of the rule "separation" for ten seeds are compared, on the real sets. Those that are said
+to be clear should all be the same.
 """
 
 from __future__ import annotations
@@ -80,21 +80,18 @@ def answers(X: np.ndarray, seed: int) -> dict[str, int]:
     return {rule: result.k for rule, result in results.items()} | indices(results["separation"].coreset, seed)
 
 
-def answers_of_seeds(folder: Path) -> None:
+def answers_of_seeds(folder: Path, names: list[str]) -> None:
     """A line for each set: how many seeds gave each clear answer, and how many none."""
     rows = []
-    for path in sorted(folder.glob("*.npz")):
-        with np.load(path) as archive:
-            if "indptr" in archive.files:
-                continue
-        X, start, found = load_rows(folder, path.stem, "float64"), time.process_time(), Counter()
+    for name in names:
+        X, start, found = load_rows(folder, name, "float64"), time.process_time(), Counter()
         for seed in range(N_SEEDS):
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 result = choose_k(X, random_state=seed)
             found[str(result.k) if result.met else "not clear"] += 1
         seconds = (time.process_time() - start) / N_SEEDS
-        rows.append([path.stem, *X.shape, len(found.keys() - {"not clear"}) <= 1, str(dict(found)), seconds])
+        rows.append([name, *X.shape, len(found.keys() - {"not clear"}) <= 1, str(dict(found)), seconds])
         print("  ", rows[-1], flush=True)
     columns = ["set", "rows", "columns", "one clear answer at most", "seeds with each answer", "s of CPU"]
     show("Answers of ten seeds", columns, rows)
@@ -109,7 +106,7 @@ def main() -> None:
     parser.add_argument("--seeds", action="store_true", help="compare the answers of ten seeds, and nothing else")
     options = parser.parse_args()
     if options.seeds:
-        return answers_of_seeds(options.data)
+        return answers_of_seeds(options.data, options.names)
     rows, hits = [], dict.fromkeys(RULES, 0)
     for seed in range(options.sets):
         X, k = planted(seed)
