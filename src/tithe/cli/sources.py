@@ -14,7 +14,7 @@ from typing import Any
 import click
 
 from tithe.core.params import Target
-from tithe.rows.options import CATEGORIES, DATES, IMPUTATIONS, SCALES
+from tithe.rows.uses import CATEGORIES, DATES, IMPUTATIONS, SCALES
 
 FORMATS = ("auto", "parquet", "csv", "libsvm", "npy", "npz", "arrow")
 STDIN = "-"

@@ -35,9 +35,8 @@ from tithe.reduce.stream import CoresetStream
 from tithe.rows.arrays import as_block, check_weights, is_frame
 from tithe.rows.clusters import as_rows, is_spark_frame
 from tithe.rows.learn import feature_sums, learn_from_all_rows, learn_schema, scaled_features, value_counts
-from tithe.rows.options import TableOptions
 from tithe.rows.schema import TableSchema, frame_table
-from tithe.rows.uses import announce
+from tithe.rows.uses import TableOptions, announce
 
 _MAX_NAMED = 8  # columns in a message
 
