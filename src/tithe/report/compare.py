@@ -205,7 +205,7 @@ def compare(
     records = runner.measured(runs)
     result = _result(goal, runner, records, tol=tol, n_repeats=n_repeats, stopped_note=note)
     for _ in range(0 if note else _MAX_TRIALS):
-        tell(n_steps - 1, n_steps, "what is about to be recommended")
+        tell(n_steps - 1, n_steps, "measuring")
         try:
             more = _more_draws(runner, methods, result, n_repeats, polish, full_seconds)
         except KeyboardInterrupt:
