@@ -36,6 +36,8 @@ from tithe.rows.clusters import as_rows, is_spark_frame
 from tithe.rows.encode import frame_schema, later_rows
 from tithe.rows.schema import TableSchema, frame_table
 
+_MAX_NAMED = 8  # columns in a message
+
 FLOATS = ("float64", "float32")
 MIN_AUTO_ROWS = 5000  # of a learner that has no rule of its own
 T = TypeVar("T")
@@ -535,15 +537,24 @@ def checked_block(learner: Any, X: Any, y: Any = None, sample_weight: Any = None
     schema = frame_schema(X, learner.frame_encoding, takes_gaps=learner.takes_gaps) if reset else learner.schema_
     if schema is not None:
         if not is_frame(X):
-            block = as_block(X, y, sample_weight)
-            check_n_features(learner, block.n_features)
-            return block
+            return _encoded_block(learner, schema, as_block(X, y, sample_weight))
         block = as_block(schema.encode(frame_table(X)) if reset else later_rows(schema, X), y, sample_weight)
     else:
         block = as_block(X, y, sample_weight)
         validate_data(learner, X if hasattr(X, "shape") else block.X, reset=reset, skip_check_array=True)
     if reset:
         set_schema(learner, schema)
+    return block
+
+
+def _encoded_block(learner: Any, schema: TableSchema, block: Block) -> Block:
+    """Rows without names for a learner that was fitted on a table: they must be encoded already."""
+    if block.n_features != schema.n_features:
+        names = ", ".join(schema.reads[:_MAX_NAMED]) + (", ..." if len(schema.reads) > _MAX_NAMED else "")
+        raise ValueError(
+            f"X has {block.n_features} features without names, and {type(learner).__name__} was fitted on a table: "
+            f"give a frame with its {len(schema.reads)} columns ({names}), which become {schema.n_features} features."
+        )
     return block
 
 

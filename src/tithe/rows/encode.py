@@ -9,9 +9,8 @@ import narwhals.stable.v2 as nw
 from tithe.core.params import Boolean, OneOf, check_value
 from tithe.rows.arrays import is_frame, n_gaps, named_columns
 from tithe.rows.learn import feature_sums, learn_from_all_rows, learn_schema, scaled_features, value_counts
-from tithe.rows.options import TableOptions
 from tithe.rows.schema import TableSchema, frame_table
-from tithe.rows.uses import announce, announce_unlike
+from tithe.rows.uses import TableOptions, announce, announce_unlike
 
 _ENCODE = OneOf("auto") | Boolean()
 
