@@ -125,6 +125,7 @@ bench: $(READY)  ## every number that README and documentation quote, from the d
 	$(BIN)/python benchmarks/boosting_search.py --data $(DATA) --rows 100000 --candidates 10
 	$(BIN)/python benchmarks/paco.py --data $(DATA)
 	$(BIN)/python benchmarks/paco.py --changes
+	$(BIN)/python benchmarks/tables.py
 	$(BIN)/python benchmarks/cold.py
 	$(BIN)/python benchmarks/priority.py
 	$(MAKE) papers
