@@ -25,9 +25,9 @@ $(READY): pyproject.toml
 demo: $(READY)  ## compress, fit, certify and compare on an embedded data set; writes demo-report/
 	$(BIN)/tithe demo --output demo-report
 
-# two workers share two cores: a second BLAS thread in each would only wait for the other worker, which costs up to nine
-# times the CPU
-TESTS := OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
+# two workers share two cores: a second thread of BLAS or OpenMP in each would only wait for the other worker, which costs
+# up to nine times the CPU
+TESTS := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 
 test: $(READY)  ## lint, all tests that take seconds, and those of equal bits as on other CPUs
 	$(MAKE) -j2 --output-sync lint quick

@@ -6,6 +6,7 @@ import ast
 import inspect
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -123,9 +124,16 @@ def _opened(tree: ast.AST) -> Iterator[str]:
         yield from _opened(node)
 
 
+@cache
+def _trees() -> dict[str, ast.AST]:
+    """The syntax of each file of the source, by its path."""
+    files = sorted(SOURCE.rglob("*.py"))
+    return {file.relative_to(SOURCE).as_posix(): ast.parse(file.read_text()) for file in files}
+
+
 def test_no_object_of_ours_is_opened() -> None:
-    for file in sorted(SOURCE.rglob("*.py")):
-        name, found = file.relative_to(SOURCE).as_posix(), list(_opened(ast.parse(file.read_text())))
+    for name, tree in _trees().items():
+        found = list(_opened(tree))
         expected = name in OPENS_FOREIGN
         assert bool(found) is expected, f"{name}: declare the attribute, with a default, and read it: {found}"
 
@@ -149,8 +157,8 @@ def test_opening_an_object_is_found(code: str, found: int) -> None:
 
 def _all_probings() -> dict[str, list[str]]:
     places: dict[str, list[str]] = {}
-    for file in sorted(SOURCE.rglob("*.py")):
-        for place, line in _probings(ast.parse(file.read_text()), f"{file.relative_to(SOURCE).as_posix()}:"):
+    for name, tree in _trees().items():
+        for place, line in _probings(tree, f"{name}:"):
             places.setdefault(place, []).append(line)
     return places
 

@@ -186,7 +186,7 @@ def test_targets_are_checked(tmp_path) -> None:
         ours("poisson").fit(X, 0.0 * y)
     with pytest.raises(ValueError, match="must hold numbers"):
         ours("ridge").fit(X, np.full(N, "a"))
-    with pytest.raises(ValueError, match="NaN"):
+    with pytest.raises(ValueError, match="Input y contains NaN"):
         ours("ridge").fit(X, np.where(y > 0, y, np.nan))
     frame = pd.DataFrame(X, columns=list("abcd")).assign(y=y - 1.0)
     frame.to_parquet(tmp_path / "rows.parquet")

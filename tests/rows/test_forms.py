@@ -196,3 +196,11 @@ def test_vectors_of_unequal_length_are_refused_by_name():
     schema = learn_schema(pa.table({"x": [[1.0, 2.0], [3.0, 1.0]]}))
     with pytest.raises(ValueError, match="Column 'x' holds lists of 3 numbers, but one length of 2 is needed"):
         schema.encode(pa.table({"x": [[1.0, 2.0, 3.0]]}))
+
+
+@pytest.mark.parametrize("long", ["1" * 10**6 + "x", "z" * 10**6])
+def test_a_message_quotes_the_beginning_of_a_long_value(long: str) -> None:
+    for n_numbers in (60, 68):
+        column, _ = learned(["1.5", "2", "7", "-3"] * (n_numbers // 4) + [long] * (70 - n_numbers))
+        said = column.doubt + column.odd_value
+        assert long[:20] in said and len(said) < 300

@@ -9,7 +9,7 @@ import pytest
 from example_table import typed_table
 
 from tithe.rows.learn import SAMPLE_ROWS, learn_schema
-from tithe.rows.options import TableOptions
+from tithe.rows.uses import TableOptions
 
 
 def learned(values, name="x", **options):

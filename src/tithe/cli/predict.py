@@ -11,6 +11,7 @@ import click
 from tithe.cli.main import Command, Stop, all_or_nothing, print_table, quiet_about_names
 from tithe.cli.options import jobs_option
 from tithe.cli.sources import (
+    TABLE_ENDINGS,
     TABLE_FORMATS,
     TABLE_OPTIONS,
     RowIds,
@@ -22,8 +23,6 @@ from tithe.cli.sources import (
     spread,
 )
 from tithe.core.progress import ProgressBar
-
-_ENDINGS = (".csv", ".parquet", ".pq")
 
 
 @click.command(cls=Command)
@@ -49,7 +48,7 @@ def predict(model, where, how, output, proba, jobs):  # type: ignore[no-untyped-
     """
     from tithe.fit.results import table_schema
 
-    if Path(output).suffix.lower() not in _ENDINGS:
+    if Path(output).suffix.lower() not in TABLE_ENDINGS:
         raise click.UsageError(f"{output!r}: predictions are written as .parquet or .csv.")
     from sklearn.base import TransformerMixin
 

@@ -14,7 +14,7 @@ from typing import Any
 import click
 
 from tithe.core.params import Target
-from tithe.rows.options import CATEGORIES, DATES, IMPUTATIONS, SCALES
+from tithe.rows.uses import CATEGORIES, DATES, IMPUTATIONS, SCALES
 
 FORMATS = ("auto", "parquet", "csv", "libsvm", "npy", "npz", "arrow")
 STDIN = "-"
@@ -93,18 +93,19 @@ class SourceOptions(dict[str, Any]):
 
 def refuse_given(options: Sequence[str], why: str) -> None:
     """Refuse options of the running command that were given."""
-    for name in filter(_is_given, options):
+    for name in filter(was_given, options):
         raise click.UsageError(f"--{name.replace('_', '-')} cannot be given here: {why}.")
 
 
 def refuse_other(what: str, held: Mapping[str, Any], options: Mapping[str, Any]) -> None:
     """Refuse options of the running command that were given and contradict what ``what`` was begun with."""
-    for name in filter(_is_given, held):
+    for name in filter(was_given, held):
         if options[name] != held[name]:
             raise click.UsageError(f"{what} has {name} = {held[name]}, not {options[name]}.")
 
 
-def _is_given(option: str) -> bool:
+def was_given(option: str) -> bool:
+    """Whether an option of the running command was given."""
     source = click.get_current_context().get_parameter_source(option)
     return source is click.core.ParameterSource.COMMANDLINE
 
@@ -222,6 +223,38 @@ def on_this_machine(path: str) -> Iterator[str]:
         with access_to(path).open(path)[0] as stream, open(copy, "wb") as file:
             shutil.copyfileobj(stream, file)
         yield copy
+
+
+_MAX_CLASSES, _MAX_NUMBER_CLASSES = 200, 100  # values of a target that is taken as classes; of one of numbers
+
+
+def check_classes(source: Any, target: str | None) -> None:
+    """Refuse a target that is more likely a quantity, or a name of rows, than a class, by a look at some rows."""
+    from tithe.core.labels import distinct_labels
+    from tithe.core.seeding import rng_for
+
+    y = source.sample(None, rng=rng_for(0, "task")).y
+    if y is None:
+        return
+    labels, is_number = distinct_labels(y), y.dtype.kind in "iuf"
+    is_whole = y.dtype.kind != "f" or bool((labels == labels.round()).all())
+    if is_whole and len(labels) <= (_MAX_NUMBER_CLASSES if is_number else _MAX_CLASSES):
+        return
+    values = "different numbers" if is_number else "different values"
+    remedy = "For a quantity take a regression: tithe fit ridge, or --task numbers. " if is_number else ""
+    raise click.UsageError(
+        f"--target {target} has {len(labels):,} {values} in {len(y):,} rows, such as {labels.tolist()[0]!r}: each "
+        f"would be a class. {remedy}To learn classes all the same: --many-classes."
+    )
+
+
+TABLE_ENDINGS = (".csv", ".parquet", ".pq")  # of the tables that are written
+
+
+def check_coreset_name(output: str) -> None:
+    """Refuse the name of a file in a format that is not written."""
+    if Path(output).suffix.lower() not in ("", *TABLE_ENDINGS):
+        raise click.UsageError(f"{output!r}: coresets are written as .parquet or .csv.")
 
 
 def checked_output(output: str, where: Sequence[str]) -> str:

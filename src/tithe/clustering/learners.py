@@ -98,7 +98,9 @@ class _CoresetClusterer(GroupLearner, ClassNamePrefixFeaturesOutMixin, Transform
     _objective_type: type[ClusteringObjective]
 
     cluster_centers_ = FittedAttribute[Array](Floats("k", "d", dtypes=FLOATS, empty=False))
-    labels_ = FittedAttribute[Array](Integers("rows", dtypes=("int32", "int64"), least=0), from_stream=False)
+    labels_ = FittedAttribute[Array](
+        Integers("rows", dtypes=("int32", "int64"), least=0), from_stream=False, holds_rows=True
+    )
     cluster_weights_ = FittedAttribute[Array](Floats("k", least=0.0))
     typical_rows_ = FittedAttribute[Array](Integers("k", least=-1))
     inertia_ = FittedAttribute[float]()

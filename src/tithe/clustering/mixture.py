@@ -219,7 +219,8 @@ class CoresetGaussianMixture(GroupLearner, DensityMixin, BaseEstimator):
         self._report(coreset, found, log_likelihoods)
         if data is not None:
             estimate = -coreset_cost(objective, coreset, polished.params) / coreset.total_weight
-            certificate = likelihood_certificate(log_likelihoods[-1], estimate, polished.n_rows, passes=polished.passes)
+            n_rows, passes, single = polished.n_rows, polished.passes, self._single(coreset)
+            certificate = likelihood_certificate(log_likelihoods[-1], estimate, n_rows, passes=passes, single=single)
         parts = Components.of(polished.params, self.n_features_in_)
         return {
             "coreset_": coreset,
@@ -369,7 +370,16 @@ class CoresetGaussianMixture(GroupLearner, DensityMixin, BaseEstimator):
         self.solve()
         estimate = -coreset_cost(self._objective(), self.coreset_, self._params) / self.coreset_.total_weight
         mean, _, n_rows = self._mean_of(X, sample_weight)
-        return likelihood_certificate(mean, estimate, n_rows, passes=1)
+        return likelihood_certificate(mean, estimate, n_rows, passes=1, single=self._single(self.coreset_))
+
+    def _single(self, coreset: Coreset) -> float | None:
+        """The mean log-likelihood of a row under one normal distribution, as the coreset says; None if k = 1."""
+        objective = self._objective()
+        if objective.n_components == 1:
+            return None
+        objective = replace(objective, n_components=1, n_init=1)
+        params = objective.solve(coreset, rng=rng_for(0, "single"))
+        return -coreset_cost(objective, coreset, params) / coreset.total_weight
 
     def sample(self, n_samples: int = 1) -> tuple[Array, Array]:
         """Random rows (n_samples, d) of the mixture, and the component that each comes from (n_samples,)."""

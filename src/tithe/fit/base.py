@@ -35,9 +35,10 @@ from tithe.reduce.stream import CoresetStream
 from tithe.rows.arrays import as_block, check_weights, is_frame
 from tithe.rows.clusters import as_rows, is_spark_frame
 from tithe.rows.learn import feature_sums, learn_from_all_rows, learn_schema, scaled_features, value_counts
-from tithe.rows.options import TableOptions
 from tithe.rows.schema import TableSchema, frame_table
-from tithe.rows.uses import announce
+from tithe.rows.uses import TableOptions, announce
+
+_MAX_NAMED = 8  # columns in a message
 
 FLOATS = ("float64", "float32")
 MIN_AUTO_ROWS = 5000  # of a learner that has no rule of its own
@@ -545,6 +546,12 @@ def checked_block(learner: Any, X: Any, y: Any = None, sample_weight: Any = None
             set_schema(learner, schema)
         return as_block(schema.encode(table), y, sample_weight)
     block = as_block(X, y, sample_weight)
+    if schema is not None and block.n_features != schema.n_features:
+        names = ", ".join(schema.reads[:_MAX_NAMED]) + (", ..." if len(schema.reads) > _MAX_NAMED else "")
+        raise ValueError(
+            f"X has {block.n_features} features without names, and {type(learner).__name__} was fitted on a table: "
+            f"give a frame with its {len(schema.reads)} columns ({names}), which become {schema.n_features} features."
+        )
     if reset:
         learner.schema_ = None
     validate_data(learner, X if hasattr(X, "shape") else block.X, reset=reset, skip_check_array=True)

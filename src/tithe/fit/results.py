@@ -160,6 +160,35 @@ def in_units(learner: Described, points: Array) -> Array:
     return np.asarray(points, np.float64) if learner.schema_ is None else learner.schema_.original_units(points)
 
 
+_COLLINEAR = 0.99  # R² of a column by the others from which its coefficient means nothing alone
+_MAX_COMPARED = 200  # columns of which each is regressed on the others
+
+
+def collinear_columns(learner: Described, rows: Block | None) -> list[str]:
+    """The columns that are nearly sums of multiples of others, by weighted rows. Those of categories always are.
+
+    The R² of column j by the others is 1 - 1 / (C^-1)_jj, C the correlations.
+    """
+    if rows is None or not isinstance(rows.X, np.ndarray):
+        return []
+    schema = learner.schema_
+    kinds = (
+        ["number"] * rows.n_features
+        if schema is None
+        else [column.encoding.kind for column in schema.used if column.encoding for _ in range(column.width)]
+    )
+    share = (rows.weights() / rows.total_weight)[:, None]
+    X = rows.X - (share * rows.X).sum(axis=0)
+    spread = np.sqrt((share * X**2).sum(axis=0))
+    at = np.flatnonzero((spread > 0.0) & ~np.isin(kinds, ("category", "text")))
+    if not 1 < len(at) <= min(_MAX_COMPARED, len(rows) // 2):
+        return []
+    Z = X[:, at] / spread[at]
+    inverse = np.linalg.inv((share * Z).T @ Z + 1e-9 * np.eye(len(at)))
+    names = column_names(learner)
+    return [names[j] for j in at[np.diag(inverse) > 1.0 / (1.0 - _COLLINEAR)]]
+
+
 def named_coefficients(learner: Described, coef: Array, outputs: Sequence[Any]) -> list[dict[str, Any]]:
     """The coefficients (k, d) of each column, largest first: one number, or one for each of the ``outputs``."""
     names = column_names(learner)

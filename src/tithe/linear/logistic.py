@@ -10,6 +10,7 @@ from scipy.special import expit, log_softmax, softmax
 from sklearn.exceptions import ConvergenceWarning
 
 from tithe.certify import bound_certificate
+from tithe.certify.certificate import grouped
 from tithe.core.data import Array, Block
 from tithe.core.errors import warn_caller
 from tithe.core.passes import DataPass
@@ -155,8 +156,8 @@ class CoresetLogisticRegression(CoresetLinearClassifier):
         loss, n_rows = fit.curve[-1], fit.certificate.n_rows  # the infimum of the loss is 0
         certificate = replace(
             bound_certificate(loss, loss, n_rows, passes=fit.certificate.passes + 1),
-            sentence=f"The loss is {loss:.8g} on all {n_rows} rows. Without a penalty there is no smallest one "
-            "where classes can be separated.",
+            sentence=f"The loss is {grouped(loss, 8)} on all {n_rows:,} rows. Without a penalty there is no smallest "
+            "one where classes can be separated.",
         )
         return replace(fit, certificate=certificate)
 

@@ -61,7 +61,7 @@ from tithe.meta.other_estimators import (
     selected,
     with_categories,
 )
-from tithe.meta.scores import HeldOutScore, held_out_scores, in_words
+from tithe.meta.scores import HeldOutScore, held_out_scores, in_words, score_in_words
 from tithe.reduce.calibration import recalibrated
 from tithe.rows.arrays import is_frame
 from tithe.rows.clusters import as_rows
@@ -432,7 +432,7 @@ class CoresetEstimator(OuterEstimator, CoresetLearner, MetaEstimatorMixin, BaseE
         def score(block: Block) -> float:
             return score_of(fitted, given.of(block), block.y, block.sample_weight)
 
-        certificate = score_certificate(score, rows, values["_coreset_score"])
+        certificate = score_certificate(score, rows, values["_coreset_score"], **score_in_words(fitted, rows))
         if rows.y is None:
             return certificate, []
         scores = held_out_scores(fitted, given.of(rows), rows.y, rows.sample_weight, self._labels, uniform)

@@ -19,14 +19,14 @@ from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 from tithe.clustering.kernels import assign
 from tithe.core.data import Array, Block
 from tithe.core.errors import FileFormatError, RowsNotSavedError
-from tithe.core.params import Constraint, OneOf, RealNumber, WholeNumber, check_params
+from tithe.core.params import check_params
 from tithe.core.seeding import as_seed
 from tithe.core.state_checks import Anything, Each, Instance, Integers, Optional, Sometimes, expect
 from tithe.fit.base import checked_block
 from tithe.fit.bases import BaseEstimator, ClusterMixin
 from tithe.fit.collections import lazy_on_collections
 from tithe.fit.results import Described, named_values
-from tithe.online.chain import KERNELS, PRESETS, SCALES, TINY, Chain, FinishedChain, inverse_temperature
+from tithe.online.chain import CONSTRAINTS, PRESETS, TINY, Chain, FinishedChain, inverse_temperature
 from tithe.online.kernels import LARGEST, SLACK
 from tithe.rows.arrays import is_frame
 from tithe.storage.checkpoint import clean_state, load_state, save_state
@@ -185,21 +185,7 @@ class PACO(ClusterMixin, Described, BaseEstimator):
     summary_size: int | None = 1000
     random_state: Any = None
 
-    _constraints: ClassVar[dict[str, Constraint]] = {
-        "max_clusters": WholeNumber(least=1),
-        "preset": OneOf(*PRESETS),
-        "n_samples": OneOf(None) | WholeNumber(least=1),
-        "kernel": OneOf(*KERNELS),
-        "radius": OneOf("auto") | RealNumber(above=0.0),
-        "beyond_radius": OneOf("restart", "error"),
-        "eta": OneOf(None) | RealNumber(least=0.0),
-        "scale": OneOf(*SCALES),
-        "horizon": OneOf(None) | WholeNumber(least=1),
-        "inverse_temperature": OneOf(None) | RealNumber(above=0.0),
-        "temperature": RealNumber(above=0.0, finite=False),
-        "half_life": OneOf(None) | RealNumber(above=0.0),
-        "summary_size": OneOf(None) | WholeNumber(least=2),
-    }
+    _constraints = CONSTRAINTS
 
     def __post_init__(self) -> None:
         register_with_river(type(self))
@@ -456,6 +442,7 @@ class PACO(ClusterMixin, Described, BaseEstimator):
         if not isinstance(self._chain, Chain):
             return self
         slim = copy.copy(self)
+        slim._forget("labels_")
         chain = self._chain
         slim._chain = FinishedChain(
             centers=chain.current, history=chain.history, restarts=chain.restarts, n_rows=chain.n_rows,

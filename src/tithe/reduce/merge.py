@@ -41,10 +41,12 @@ class Part:
     schema: TableSchema | None = None
 
 
-def as_parts(coresets: Sequence[Coreset | Path]) -> list[Part]:
+def as_parts(coresets: Sequence[Any]) -> list[Part]:
     """The coresets with names for messages: of files their last part, if these differ, of others a number."""
-    if isinstance(coresets, (str, os.PathLike, Coreset)) or not len(coresets):
-        raise ValueError("merge_coresets takes a list of at least one coreset, or of paths of coreset files.")
+    if len(coresets) == 1 and isinstance(coresets[0], Sequence) and not isinstance(coresets[0], str):
+        coresets = coresets[0]
+    if not len(coresets):
+        raise ValueError("merge_coresets takes at least one coreset, or paths of coreset files.")
     parts = []
     for number, given in enumerate(coresets, 1):
         if isinstance(given, Coreset):
@@ -173,8 +175,7 @@ def _refuse_repeated(parts: list[Part]) -> None:
 
 @single_blas_thread()
 def merge_coresets(
-    coresets: Sequence[Coreset | Path],
-    *,
+    *coresets: Coreset | Path | Sequence[Coreset | Path],
     coreset_size: int | float | None = None,
     objective: str | Objective | None = None,
     construction: str | Construction[Any] = "auto",
@@ -186,7 +187,7 @@ def merge_coresets(
 
     Parameters
     ----------
-    coresets : list of Coreset or of paths
+    *coresets : Coreset or path, or one list of them
         One of each site, or the result of an earlier merge. Of files, the names of the columns and the schemas by
         which they became features are compared as well.
     coreset_size : int or float, optional

@@ -419,9 +419,11 @@ class CoresetStream(StoredState):
         check_value("leaf_size", leaf_size, WholeNumber(least=1) | OneOf(None))
         check_value("window", window, WholeNumber(least=1) | OneOf(None))
         check_value("half_life", half_life, RealNumber(above=0.0) | OneOf(None))
-        leaf_size = leaf_rows_for(size) if leaf_size is None else int(leaf_size)
+        if leaf_size is None:  # parts of a window that are dropped are whole leaves
+            usual = leaf_rows_for(size)
+            leaf_size = usual if window is None else min(usual, max(1, window // _WINDOW_PARTS))
         if window is not None and window < leaf_size:
-            raise ValueError(f"A window of {window} rows is less than one leaf: choose leaf_size below {leaf_size}.")
+            raise ValueError(f"A window of {window} rows is less than one leaf of {leaf_size}: leave leaf_size out.")
         plan = Plan.of(
             objective,
             construction,
@@ -434,7 +436,8 @@ class CoresetStream(StoredState):
         if leaf_size < _MIN_LEAF_ROWS and isinstance(plan.objective, InfluenceObjective):
             warn_caller(
                 f"Leaves of {leaf_size:,} rows lose much for linear models: rows of a class or a trend that comes late "
-                f"are scored without knowing it. Leave leaf_size out, or ask for {_MIN_LEAF_ROWS:,} or more."
+                f"are scored without knowing it. Leave leaf_size out, or ask for {_MIN_LEAF_ROWS:,} or more; a window "
+                f"needs {_WINDOW_PARTS * _MIN_LEAF_ROWS:,} rows for that."
             )
         self.state = StreamState(plan=plan, rows=LeafBuffer(leaf_size=leaf_size), window=window)
         self.notes: dict[str, Any] = {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
 from typing import Any
 
@@ -25,6 +25,7 @@ class ResultTable:
     columns: list[str]
     rows: list[list[str]]
     note: str = ""  # how to read it
+    on_terminal: bool = False  # whether it matters enough to be printed by a command, too
     is_text: bool = False  # whether most cells are words, which a page aligns at the left
 
 
@@ -35,7 +36,8 @@ def result_tables(results: Mapping[str, Any], *, most: int, typical_rows: bool =
     """
     tables = []
     if results.get("coefficients"):
-        tables.append(_coefficients(results["coefficients"], results.get("classes", []), most))
+        table = _coefficients(results["coefficients"], results.get("classes", []), most)
+        tables.append(replace(table, note=_collinear_note(results.get("collinear_columns", []))))
     if results.get("clusters"):
         tables.append(_clusters(results["clusters"], most))
     if results.get("centers"):
@@ -61,6 +63,16 @@ def _coefficients(coefficients: list[dict[str, Any]], classes: list[Any], most: 
     outputs = list(shown[0]["coefficients"])
     rows = [[row["column"], *(number(row["coefficients"][name]) for name in outputs)] for row in shown]
     return ResultTable(title=title, columns=["column", *outputs], rows=rows)
+
+
+def _collinear_note(columns: list[str]) -> str:
+    if not columns:
+        return ""
+    named = ", ".join(columns[:MAX_TYPICAL_COLUMNS]) + (", ..." if len(columns) > MAX_TYPICAL_COLUMNS else "")
+    return (
+        f"{named}: the other columns tell nearly all of each of these, so that their coefficients mean nothing one by "
+        "one. Leave some of them out to read the others."
+    )
 
 
 def _clusters(clusters: list[dict[str, Any]], most: int) -> ResultTable:

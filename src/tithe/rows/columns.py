@@ -17,8 +17,8 @@ from tithe.core.data import Array
 from tithe.core.params import Constraint, OneOf, check_params
 from tithe.rows.encodings import CategoryEncoding, NumberEncoding
 from tithe.rows.learn import learn_schema, uncertain_features
-from tithe.rows.options import TableOptions
 from tithe.rows.schema import TableSchema
+from tithe.rows.uses import TableOptions
 from tithe.rows.values import is_date, is_text, value_type, vector_item
 
 _CONSTRAINTS: dict[str, Constraint] = {"bad_rows": OneOf("error", "skip"), "missing_target": OneOf("drop", "keep")}

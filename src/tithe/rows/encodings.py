@@ -42,6 +42,7 @@ from tithe.rows.values import (
 )
 
 _LEAST_SPREAD = 1e-290  # its reciprocal is finite
+MOST_QUOTED = 60  # characters of a value that a message quotes
 _ENOUGH_TO_JUDGE = 20  # texts that are no numbers: fewer are odd values, more are another column
 _DATE_CYCLES = ("year", "week", "day")
 
@@ -383,7 +384,7 @@ def _check_some_fit(values: Any, na: Sequence[str], parsed: Array, what: str) ->
     texts = without_gaps(as_text(values), na).drop_null()
     if len(texts) >= _ENOUGH_TO_JUDGE:
         raise ValueError(
-            f"holds text such as {texts[0].as_py()[:60]!r}, but it held {what} when the schema was learned"
+            f"holds text such as {texts[0].as_py()[:MOST_QUOTED]!r}, but it held {what} when the schema was learned"
         )
 
 

@@ -20,6 +20,7 @@ from tithe.core.data import Array
 from tithe.core.errors import NoRowsError
 from tithe.core.parallel import available_threads
 from tithe.rows.encodings import (
+    MOST_QUOTED,
     BooleanEncoding,
     CategoryEncoding,
     DateEncoding,
@@ -31,8 +32,8 @@ from tithe.rows.encodings import (
 )
 from tithe.rows.forms import Form, date_order, looks_like, number_form, parsed_spans
 from tithe.rows.leaks import leak
-from tithe.rows.options import TableOptions
 from tithe.rows.schema import MOST_RARE, Column, TableSchema
+from tithe.rows.uses import TableOptions
 from tithe.rows.values import (
     are_truths,
     coded_texts,
@@ -57,7 +58,9 @@ from tithe.rows.values import (
 def with_odd_values(column: Column, distinct: Any, times: Array, parsed: Array) -> Column:
     """The column, with the number of its texts that were not parsed. ``times`` is how often each of them occurs."""
     odd = np.flatnonzero(np.isnan(parsed))
-    return replace(column, n_odd=int(times[odd].sum()), odd_value=distinct[int(odd[0])].as_py()) if len(odd) else column
+    if not len(odd):
+        return column
+    return replace(column, n_odd=int(times[odd].sum()), odd_value=distinct[int(odd[0])].as_py()[:MOST_QUOTED])
 
 
 SAMPLE_ROWS = 65_536
@@ -371,7 +374,7 @@ class _Learner:
                 doubts = "; ".join(filter(None, (column.doubt, form.doubt)))
                 return with_odd_values(replace(column, doubt=doubts), distinct, times, form.parsed), ""
             if form.share >= _PARTLY:
-                odd = list(counts)[int(np.flatnonzero(np.isnan(form.parsed))[0])]
+                odd = list(counts)[int(np.flatnonzero(np.isnan(form.parsed))[0])][:MOST_QUOTED]
                 partly = (
                     f"{form.share:.0%} of the texts are {form.what}, others are such as {odd!r}: it is not read as "
                     f"{form.what} (na=[...] makes these gaps)"

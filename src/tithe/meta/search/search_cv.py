@@ -78,7 +78,6 @@ from tithe.rows.arrays import check_weights, is_frame
 from tithe.rows.clusters import as_rows
 
 _CONSTRAINTS: dict[str, Constraint] = {
-    "calibrate": Boolean(),
     "return_train_score": Boolean(),
     "n_iter": OneOf(None) | WholeNumber(least=1),
     "refit_on": OneOf("coreset", "all", "leaves"),
@@ -133,7 +132,7 @@ class CoresetSearchCV(OuterEstimator, Described, MetaEstimatorMixin, BaseEstimat
         Rows of a coreset, or a fraction of the training rows. ``"auto"``: the largest of 10,000, 20 for each column,
         and one in 100 of the rows up to 50,000; for boosted trees a quarter of the rows, from 5,000 to 500,000, as on
         fewer other leaves and rounds are best. A fold with no more training rows than this uses all of them.
-    construction, calibrate, engine
+    construction, engine
         See `build_coreset`. The engine reads sources; an estimator of this package has its own for the last fit.
     scoring : str, callable, list, tuple, set, dict or None
         One score or several, as in scikit-learn. None: the estimator's own ``score``. A callable is called with
@@ -248,7 +247,6 @@ class CoresetSearchCV(OuterEstimator, Described, MetaEstimatorMixin, BaseEstimat
         objective: Any = "auto",
         coreset_size: int | float | str = "auto",
         construction: Any = "auto",
-        calibrate: bool = True,
         scoring: Any = None,
         cv: Any = 5,
         refit: Any = True,
@@ -268,7 +266,6 @@ class CoresetSearchCV(OuterEstimator, Described, MetaEstimatorMixin, BaseEstimat
         self.objective = objective
         self.coreset_size = coreset_size
         self.construction = construction
-        self.calibrate = calibrate
         self.scoring = scoring
         self.cv = cv
         self.refit = refit
@@ -424,7 +421,6 @@ class CoresetSearchCV(OuterEstimator, Described, MetaEstimatorMixin, BaseEstimat
             objective=learning_objective(self.estimator, self.objective, n_classes),
             coreset_size=self.coreset_size,
             construction=self.construction,
-            calibrate=self.calibrate,
             n_features=self.n_features_in_,
             n_classes=n_classes,
             seed=seed,
@@ -510,7 +506,6 @@ class CoresetSearchCV(OuterEstimator, Described, MetaEstimatorMixin, BaseEstimat
             objective=reducer.objective_for(reducer.n_classes),
             coreset_size=size,
             construction=reducer.construction,
-            calibrate=reducer.calibrate,
             polish="leaves" if self.refit_on == "leaves" else 0,
             engine=self.engine,
             random_state=int(rng_for(seed, "refit").integers(2**62)),
