@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from sklearn.exceptions import ConvergenceWarning
 
-from tithe.odm import ODMClassifier
+from tithe.odm import LinearODMClassifier, ODMClassifier
 from tithe.odm.solvers.kernel_matrix import Gram, KernelFunction
 from tithe.odm.solvers.many_classes import KernelMulticlassDual, low_rank_factor, solve_by_interior_points
 
@@ -103,3 +103,13 @@ def test_the_gap_is_that_of_the_last_problem_if_an_earlier_round_is_the_best() -
     curve = model.objective_curve_
     assert curve[0] < 0.99 * curve[-1]
     assert model.gap_ <= 1e-5 * curve[0]
+
+
+@pytest.mark.parametrize("nonconvex", ["cccp", "fixed_score"])
+@pytest.mark.parametrize("lam", [1e3, 1e5])
+def test_few_rows_and_columns_of_a_linear_machine_reach_the_gap(lam: float, nonconvex: str) -> None:
+    X, y = groups(90, 3, 4)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", ConvergenceWarning)
+        model = LinearODMClassifier(lam, 0.5, 0.2, nonconvex=nonconvex, random_state=0).fit(X, y)
+    assert model.gap_ <= 1e-4 * model.objective_curve_[-1]

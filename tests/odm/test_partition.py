@@ -242,7 +242,7 @@ def test_a_product_uses_both_sides_of_a_square() -> None:
 
 
 @pytest.mark.parametrize(("mu", "theta"), [(0.5, 0.2), (1.0, 0.0), (0.05, 0.8)])
-def test_the_best_points_of_a_span(mu: float, theta: float) -> None:
+def test_the_best_point_of_a_span(mu: float, theta: float) -> None:
     dual = ring_dual(120, mu=mu, theta=theta)
     rng = np.random.default_rng(0)
     Q = (rbf_kernel(dual.gram.X, gamma=0.5) + 1.0) * dual.sign[:, None] * dual.sign
@@ -257,12 +257,8 @@ def test_the_best_points_of_a_span(mu: float, theta: float) -> None:
     lowest = [span.primal(span.lowest_primal(start)) for start in starts]
     found = minimize(span.primal, starts[2], method="Nelder-Mead", options={"fatol": 1e-10, "xatol": 1e-8}).fun
     np.testing.assert_allclose(lowest, found, rtol=1e-6)
-    highest = [span.dual_value(span.highest_dual(start)) for start in starts]
-    least = solution.objective_curve_[-1] - solution.gap_
-    for start, value in zip(starts, highest, strict=True):
-        assert span.dual_value(start) < value <= solution.objective_curve_[-1]
-    assert max(highest) >= -minimize(lambda a: -span.dual_value(a), starts[2], method="Nelder-Mead").fun * (1.0 - 1e-3)
-    assert min(lowest) >= least
+    assert min(lowest) >= solution.objective_curve_[-1] - solution.gap_
+    assert max(span.dual_value(start) for start in starts) <= solution.objective_curve_[-1]
 
 
 # -- engines -----------------------------------------------------------------------------------

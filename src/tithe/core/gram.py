@@ -103,10 +103,13 @@ def _gram_dense(X, weight, centre, grams, first, last, rows_of_part):
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def _gram_csr(data, indices, indptr, weight, grams, first, last, rows_of_part):
+def gram_csr(data, indices, indptr, weight, grams, first, last, rows_of_part):
+    """The lower half of sum of weight (x, 1)(x, 1)^T for each part of CSR rows, weights of any sign."""
     n, d = indptr.shape[0] - 1, grams.shape[1] - 1
     for part in range(first, last):
         for i in range(part * rows_of_part, min(n, (part + 1) * rows_of_part)):
+            if weight[i] == 0.0:
+                continue
             for p in range(indptr[i], indptr[i + 1]):
                 a, product = indices[p], weight[i] * data[p]
                 grams[part, d, a] += product
@@ -136,7 +139,7 @@ def weighted_gram(X: Any, weight: Array, centre: Array | None = None) -> Array:
         if not sparse.issparse(X):
             _gram_dense(X, weight, origin, grams, first, last, rows)
         elif X.nnz <= _DENSE_SHARE * n * d:
-            _gram_csr(X.data, X.indices, X.indptr, weight, grams, first, last, rows)
+            gram_csr(X.data, X.indices, X.indptr, weight, grams, first, last, rows)
         else:
             for part in range(first, last):
                 at = slice(part * rows, (part + 1) * rows)

@@ -10,7 +10,7 @@ from tithe.core.data import Array
 from tithe.core.parallel import over_parts, part_rows, single_blas_thread
 
 _RUN_USERS = 4096  # users whose sums are added in one go
-_MAX_SERIAL_NUMBERS = 2_000_000  # numbers in the residuals of all users up to which one call on one thread is faster
+_MAX_SERIAL_NUMBERS = 2_000_000  # numbers in the residuals of all users up to which one thread is faster
 _NONNEGATIVE_ROUNDS = 30  # alternations of a non-negative atom and its coefficients where the best pair is wanted
 _POWER_STEPS = 10  # of the power method: a rough direction is enough
 _FAST = {"contract", "reassoc", "nsz"}
@@ -136,29 +136,6 @@ def _principal(sums: Array, old: Array) -> Array:
     return -new if (new * old).sum() < 0.0 else new
 
 
-@njit(cache=True, nogil=True)
-def _stage(residual, starts, users, x, weight, atoms, order, positive, rounds):
-    """All atoms in one call, on one thread: the same sums in the same order as atom by atom."""
-    d = atoms.shape[1]
-    max_runs, first = 1, np.int64(0)  # a plain 0 is a type of its own, for which all that is called is compiled again
-    for c in order:
-        max_runs = max(max_runs, -(-(starts[c + 1] - starts[c]) // _RUN_USERS))
-    sums, old, new = np.empty((max_runs, d)), np.empty(d), np.empty(d)
-    for c in order:
-        start, stop = starts[c], starts[c + 1]
-        n_runs = -(-(stop - start) // _RUN_USERS)
-        if n_runs == 0:
-            continue
-        for j in range(d):
-            old[j] = new[j] = atoms[c, j]
-        for turn in range(rounds):
-            _weighted_sums(residual, users, x, weight, start, stop, old, new, turn > 0, positive, sums, first, n_runs)
-            _direction(sums, n_runs, positive, old, new)
-        _update_codes(residual, users, x, start, stop, old, new, positive, first, n_runs)
-        for j in range(d):
-            atoms[c, j] = new[j]
-
-
 def update_atoms(
     residual: Array,
     starts: Array,
@@ -177,11 +154,7 @@ def update_atoms(
     it.
     """
     u = np.empty(0) if weight is None else weight
-    d = atoms.shape[1]
     eigenvectors, rounds = exact and not positive, _NONNEGATIVE_ROUNDS if exact else 1
-    if not eigenvectors and len(users) * d * (d if exact else 1) < _MAX_SERIAL_NUMBERS:
-        _stage(residual, starts, users, x, u, atoms, order, positive, rounds)
-        return
     for c in order:
         _update_one(residual, starts[c], starts[c + 1], users, x, u, atoms, c, positive, eigenvectors, rounds)
 

@@ -21,12 +21,6 @@ def atoms(model: Any, shape: tuple[int, int] | None = None, ax: Any = None) -> A
         With ``components_``. At most 256 atoms are shown.
     shape : (int, int), optional
         Height and width of an atom; by default it is square.
-    ax : Axes, optional
-        Those of a new figure if left out.
-
-    Returns
-    -------
-    Axes
 
     Examples
     --------

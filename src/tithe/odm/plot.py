@@ -71,12 +71,6 @@ def margins(models: Mapping[str, Any], X: Any, y: Array, sample_weight: Array | 
         Each with a ``decision_function``.
     X, y : rows and their labels
     sample_weight : array of shape (n,), optional
-    ax : Axes, optional
-        Those of a new figure if left out.
-
-    Returns
-    -------
-    Axes
 
     Examples
     --------
@@ -134,14 +128,8 @@ def two_boundaries(models: Mapping[str, Any], X: Any, y: Any, ax: Any = None, *,
     models : mapping of str to fitted classifiers
         With ``coef_`` (1, 2), ``intercept_`` (1,), ``classes_`` and ``decision_function``.
     X, y : (n, 2), (n,)
-    ax : Axes, optional
-        Those of a new figure if left out.
     normals : sequence of (mean, covariance)
         Normal distributions, drawn as dashed ellipses of two standard deviations.
-
-    Returns
-    -------
-    Axes
 
     Examples
     --------

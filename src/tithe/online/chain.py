@@ -11,10 +11,10 @@ import numpy as np
 
 from tithe.clustering.kernels import assign
 from tithe.core.data import Array, Block
+from tithe.core.params import Constraint, OneOf, RealNumber, WholeNumber, check_value
 from tithe.core.seeding import rng_for
 from tithe.core.state_checks import (
     AnyFloats,
-    Anything,
     Each,
     Floats,
     Instance,
@@ -25,7 +25,6 @@ from tithe.core.state_checks import (
     Parts,
     Storable,
     StoredState,
-    Text,
     check_fields,
     expect,
     restore,
@@ -217,20 +216,20 @@ def anchors_of(scale: Scale, rate: float, ball: float) -> tuple[Array, Array, Ar
     return anchors, taus, log_student_constant(taus, anchors.shape[1]), scale.n_cut, scale.levels
 
 
-_OPTIONS = {
-    "max_clusters": Integer(least=1, most=2**20),
-    "preset": Text(tuple(PRESETS)),
-    "kernel": Text(KERNELS),
-    "n_samples": Integer(least=1),
-    "eta": Number(least=0.0),
-    "scale": Text(SCALES),
-    "horizon": Optional(Integer(least=1)),
-    "inverse_temperature": Optional(Number(least=TINY)),
-    "temperature": Number(least=TINY, finite=False),
-    "half_life": Optional(Number(least=TINY)),
-    "summary_size": Optional(Integer(least=2)),
-    "radius": Anything(),
-    "beyond_radius": Text(("restart", "error")),
+CONSTRAINTS: dict[str, Constraint] = {  # of the parameters of `PACO`
+    "max_clusters": WholeNumber(least=1),
+    "preset": OneOf(*PRESETS),
+    "n_samples": OneOf(None) | WholeNumber(least=1),
+    "kernel": OneOf(*KERNELS),
+    "radius": OneOf("auto") | RealNumber(above=0.0),
+    "beyond_radius": OneOf("restart", "error"),
+    "eta": OneOf(None) | RealNumber(least=0.0),
+    "scale": OneOf(*SCALES),
+    "horizon": OneOf(None) | WholeNumber(least=1),
+    "inverse_temperature": OneOf(None) | RealNumber(above=0.0),
+    "temperature": RealNumber(above=0.0, finite=False),
+    "half_life": OneOf(None) | RealNumber(above=0.0),
+    "summary_size": OneOf(None) | WholeNumber(least=2),
 }
 _DRAWS = Parts(Floats("a", "d"), Floats("a", least=1e-300), Floats("a"), Integer(), Integers(("p", 1), "p", least=-1))
 
@@ -285,8 +284,10 @@ class Chain(Storable):
     @classmethod
     def from_record(cls, record: dict[str, Any]) -> Self:
         options: dict[str, Any] = record.get("options", {})
-        expect(isinstance(options, dict), "a chain has no options")
-        check_fields(options, _OPTIONS)
+        expect(isinstance(options, dict) and options.keys() == CONSTRAINTS.keys(), "a chain has other options")
+        for name, constraint in CONSTRAINTS.items():
+            check_value(name, options[name], constraint)
+        expect(options["n_samples"] is not None and options["eta"] is not None, "a chain has no steps or no penalty")
         p = int(options["max_clusters"])
         check_fields(record, cls.stored_checks(), sizes={"p": p}, who=cls.__name__)
         chain = restore(cls.__new__(cls), record)

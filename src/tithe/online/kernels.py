@@ -422,11 +422,6 @@ def run_chain(X, first_row, seed, past, centers, state, clock, draws, prior, jum
 
 
 @njit(cache=True, nogil=True)
-def _normal(dice):
-    return math.sqrt(-2.0 * math.log(_uniform(dice))) * math.cos(2.0 * math.pi * _uniform(dice))
-
-
-@njit(cache=True, nogil=True)
 def _seed_means(rows, weight, n, k, dice, gap, out):
     """D^2 seeding; if all rows lie on the centres so far, the mean of all rows is repeated."""
     d = rows.shape[0]
@@ -508,19 +503,12 @@ def _means_of(rows, weight, n, k, row, seed, means, stamps, gap):
 
 @njit(cache=True, nogil=True)
 def _draw(dice, anchors, k, tau, shuffle, out):
-    d = out.shape[1]
     for c in range(k):
-        chi = 0.0
-        for _ in range(3):
-            normal = _normal(dice)
-            chi += normal * normal
-        stretch = math.sqrt(2.0 * _DOF / chi) * tau
-        for j in range(d):
-            out[c, j] = anchors[c, j] + stretch * _normal(dice)
+        _draw_student(dice, anchors[c], tau, out[c])
     if shuffle:
         for c in range(k - 1, 0, -1):
             partner = min(int(_uniform(dice) * (c + 1)), c)
-            for j in range(d):
+            for j in range(out.shape[1]):
                 out[c, j], out[partner, j] = out[partner, j], out[c, j]
 
 

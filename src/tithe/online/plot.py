@@ -15,12 +15,6 @@ def k_over_time(history: Any, ax: Any = None) -> Any:
     ----------
     history : PACO or mapping
         A clusterer of a stream, or its ``history_``.
-    ax : Axes, optional
-        Those of a new figure if left out.
-
-    Returns
-    -------
-    Axes
 
     Examples
     --------

@@ -23,8 +23,6 @@ def weights(coreset: Block, ax: Any = None) -> Any:
     Parameters
     ----------
     coreset : Coreset
-    ax : Axes, optional
-        Those of a new figure if left out.
 
     Examples
     --------
@@ -58,8 +56,6 @@ def projection(coreset: Block, X: Any = None, ax: Any = None) -> Any:
     coreset : Coreset
     X : array, CSR matrix or frame, optional
         All rows, of which at most 5,000 are shown in grey.
-    ax : Axes, optional
-        Those of a new figure if left out.
 
     Examples
     --------
@@ -131,8 +127,6 @@ def quality_by_size(comparison: Any, value: str = "excess", ax: Any = None) -> A
     comparison : Comparison
         What `tithe.compare` returns.
     value : {"excess", "quality", "held_out_loss", "distortion"}
-    ax : Axes, optional
-        Those of a new figure if left out.
 
     Examples
     --------
@@ -223,8 +217,6 @@ def k_curve(curve: Any, ax: Any = None) -> Any:
     ----------
     curve : KCurve
         What `tithe.choose_k` returns.
-    ax : Axes, optional
-        Those of a new figure if left out.
 
     Examples
     --------
@@ -258,8 +250,6 @@ def polish_curve(model: Any, ax: Any = None) -> Any:
     ----------
     model : learner on a coreset
         A fitted one with ``objective_curve_``, such as `CoresetKMeans`.
-    ax : Axes, optional
-        Those of a new figure if left out.
 
     Examples
     --------

@@ -77,14 +77,18 @@ class Comparison:
     n_repeats : int
     reference : str
         What the excess loss is above, in words.
+    baseline_note : str
+        What a classifier would reach that knows nothing, in words; empty for others.
+    stopped_note : str
+        How far the comparison came before it was stopped, in words; empty if it ended.
     table : list of dict
         A row for each method and size, the fit on all rows first: ``method``, ``is_sample`` (a random sample whose
         weights are not calibrated), ``drawn_uniformly`` (a uniform draw took the place of the one asked for, as it
         does where it is better with very few rows), ``polished``, ``size`` (rows asked for), ``share``, ``rows`` (kept)
-        and ``n_repeats``; ``quality``, ``held_out_loss``, ``excess``, ``distortion`` and ``seconds``, medians over the
-        repeats, with the smallest and the largest as ``excess_low``, ``excess_high`` and so on;
-        ``largest_distortion``, ``effective_size``, ``seconds_draw``, ``seconds_calibrate``, ``seconds_fit`` and
-        ``seconds_polish``.
+        and ``n_repeats``; ``quality``, ``held_out_loss``, ``excess``, ``distortion`` and ``seconds``, of classifiers
+        ``f1`` and ``average_precision`` (of the rarer of two classes), medians over the repeats, with the smallest and
+        the largest as ``excess_low``, ``excess_high`` and so on; ``largest_distortion``, ``effective_size``,
+        ``seconds_draw``, ``seconds_calibrate``, ``seconds_fit`` and ``seconds_polish``.
     runs : list of dict
         The numbers of every repeat.
     recommendation : Recommendation
@@ -114,6 +118,14 @@ class Comparison:
     table: list[dict[str, Any]]
     runs: list[dict[str, Any]]
     recommendation: Recommendation
+    baseline_note: str = ""
+    stopped_note: str = ""
+
+    @property
+    def notes(self) -> list[str]:
+        """What has to be known to read the table, in words."""
+        notes = (self.stopped_note, self.baseline_note, self.reference_note, self.draw_note, self.worth_note)
+        return [note for note in notes if note]
 
     @property
     def reference_note(self) -> str:
@@ -141,8 +153,7 @@ class Comparison:
 
     def __repr__(self) -> str:
         head = f"Comparison of {self.objective} on {self.n_rows:,} rows, {self.n_held_out:,} held out"
-        notes = [note for note in (self.reference_note, self.draw_note, self.worth_note) if note]
-        return "\n".join([head, *_aligned(*self.text_rows()), *notes, str(self.recommendation)])
+        return "\n".join([head, *_aligned(*self.text_rows()), *self.notes, str(self.recommendation)])
 
     def _repr_html_(self) -> str:
         return f"<p>{escape(str(self.recommendation))}</p>{html_table(self._columns(), self.table)}"
@@ -152,12 +163,15 @@ class Comparison:
         hidden = {"held_out_loss"} if self.quality == "cost per row" else set()  # it is the same number
         if not any(row["seconds_polish"] > 0.0 for row in self.table):
             hidden.add("seconds_polish")
-        shown = [column for column in _COLUMNS if column[1] not in hidden]
+        if any(row["distortion"] != row["distortion"] for row in self.table):
+            hidden.add("distortion")  # a learner has no random solutions
+        shown = [column for column in _COLUMNS if column[1] in self.table[0] and column[1] not in hidden]
         return [(self.quality if field == "quality" else title, field, form) for title, field, form in shown]
 
     def text_rows(self) -> tuple[list[str], list[list[str]]]:
         """The titles and the rows of the table as text, without phases, which would not fit into a line."""
-        return text_rows([column for column in self._columns() if column[1] not in _ONLY_ON_PAGES], self.table)
+        hidden = (*_ONLY_ON_PAGES, *(("held_out_loss", "distortion") if "f1" in self.table[0] else ()))
+        return text_rows([column for column in self._columns() if column[1] not in hidden], self.table)
 
     def to_dict(self) -> dict[str, Any]:
         """All numbers, as ``results.json`` has them. Those that are not finite are None, as JSON has no infinity."""
@@ -176,7 +190,9 @@ class Comparison:
     def to_csv(self, path: str | os.PathLike[str] | None = None) -> str | None:
         """The table as CSV: written to a file, or returned if no path is given."""
         buffer = io.StringIO()
-        writer = csv.DictWriter(buffer, fieldnames=list(self.table[0]), lineterminator="\n")
+        writer = csv.DictWriter(
+            buffer, fieldnames=list({name: None for line in self.table for name in line}), lineterminator="\n"
+        )
         writer.writeheader()
         writer.writerows(self.table)
         return _written(buffer.getvalue(), path)
@@ -228,6 +244,8 @@ _COLUMNS: tuple[Column, ...] = (
     ("method", "method", str),
     ("rows kept", "rows", _count),
     ("quality", "quality", _score),
+    ("F1", "f1", _score),
+    ("avg. precision", "average_precision", _score),
     ("loss held out", "held_out_loss", _score),
     ("excess loss", "excess", share_text),
     ("worst repeat", "excess_high", share_text),
@@ -249,9 +267,16 @@ _CLEAR_GAIN = 1.5  # two excess losses are called alike unless one is this numbe
 
 
 def recommend(
-    table: Sequence[Line], *, tol: float, n_rows: int, quality: str, one_solution: bool = False
+    table: Sequence[Line],
+    *,
+    tol: float,
+    n_rows: int,
+    quality: str,
+    one_solution: bool = False,
+    can_polish: bool = True,
 ) -> Recommendation:
     """A recommendation from the rows of `Comparison.table`. ``one_solution``: fits on the same rows are all the same.
+    ``can_polish``: more passes over all rows could improve a solution.
 
     Fits on all rows may differ among themselves. A method suffices from the size on at which the excess loss of its
     worst repeat is at most ``tol`` above that of the worst fit on all rows, that of a typical repeat at most ``tol``
@@ -259,13 +284,16 @@ def recommend(
     suffices with the fewest rows is compared with the smallest random sample that suffices, and with a fit on all
     rows, by rows and by time.
     """
-    return _Adviser(table, tol, n_rows, quality, one_solution).recommendation()
+    return _Adviser(table, tol, n_rows, quality, one_solution, can_polish).recommendation()
 
 
 class _Adviser:
     """Looks for the smallest coreset and random sample that suffice, and says what it found."""
 
-    def __init__(self, table: Sequence[Line], tol: float, n_rows: int, quality: str, one_solution: bool) -> None:
+    def __init__(
+        self, table: Sequence[Line], tol: float, n_rows: int, quality: str, one_solution: bool, can_polish: bool
+    ) -> None:
+        self.can_polish = can_polish
         self.full, tried = table[0], list(table[1:])
         self.tol, self.n_rows, self.quality, self.one_solution = tol, n_rows, quality, one_solution
         self.is_all = self.full["size"] == n_rows
@@ -371,9 +399,10 @@ class _Adviser:
         wanted = self.n_rows if math.isinf(best["excess_high"]) else math.ceil(size * best["excess_high"] / self.limit)
         unit = 10 ** max(0, len(str(wanted)) - 2)  # two digits are enough
         more = f"about {-(-wanted // unit) * unit:,} rows" if wanted < self.n_rows // 2 else "nearly all rows"
+        can_polish = self.can_polish and not best["polished"]
         text = (
             f"None of the sizes tried suffices for an excess loss of {share_text(self.tol)}: the best, {_named(best)}, "
-            f"has {self._excess_text(best)}. Ask for {more}{'' if best['polished'] else ', or polish'}."
+            f"has {self._excess_text(best)}. Ask for {more}{', or polish' * can_polish}."
         )
         if best is sample or sample["excess"] < _CLEAR_GAIN * max(best["excess"], 0.0):
             text += " At these sizes a coreset brings nothing over a random sample."
@@ -395,7 +424,11 @@ class _Adviser:
     def _use_several_fits(self, fewer: Line, best: Line) -> Recommendation:
         """More rows do not lower the loss: what is left comes from the solver, which has several solutions."""
         sample = next(line for line in self.lines if line["is_sample"] and line["size"] == fewer["size"])
-        several = "take the best of several fits" if best["polished"] else "polish, or take the best of several fits"
+        several = (
+            "take the best of several fits"
+            if best["polished"] or not self.can_polish
+            else "polish, or take the best of several fits"
+        )
         text = (
             f"Use {fewer['method']} with {fewer['size']:,} rows, and {several}. More rows do not help: "
             f"{_named(fewer)} have {self._excess_text(fewer)}, {best['size']:,} rows {self._excess_text(best)}. What "

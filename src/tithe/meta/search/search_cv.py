@@ -35,6 +35,7 @@ from tithe.fit.base import (
     fit_on_coreset,
     note_columns,
     require_target,
+    set_schema,
 )
 from tithe.fit.bases import BaseEstimator, MetaEstimatorMixin
 from tithe.fit.labels import (
@@ -280,15 +281,20 @@ class CoresetSearchCV(OuterEstimator, Described, MetaEstimatorMixin, BaseEstimat
         self.n_jobs = n_jobs
         self.verbose = verbose
 
+    @property
+    def frame_encoding(self) -> Any:
+        """How frames become features: the parameter ``encode`` of the estimator, if it has it."""
+        return self.estimator.get_params(deep=False).get("encode", "auto")
+
     def check_relations(self) -> None:
         values = self._fitted_values or {}
         if "best_estimator_" in values:
-            probe(values["best_estimator_"], self.n_features_in_)
+            probe(values["best_estimator_"], self.n_encoded_)
         else:
             expect(self._is_behind or not self.refit, "the best estimator is missing")
         if self.stream_ is not None:
             like = self.stream_.streams[-1].state.rows.like
-            expect(like is not None and like.n_features == self.n_features_in_, "a stream has other columns")
+            expect(like is not None and like.n_features == self.n_encoded_, "a stream has other columns")
 
     def fit(
         self,
@@ -383,7 +389,7 @@ class CoresetSearchCV(OuterEstimator, Described, MetaEstimatorMixin, BaseEstimat
             return values
         start = time.perf_counter()
         winner = self._winner(values["best_params_"], None, self._seed)
-        names = None if self.feature_names is None else self.feature_names_in_
+        names = None if self.feature_names is None else np.array(self.feature_names, dtype=object)
         fit_on_coreset(winner, streams.coreset(), self._labels, names, self.schema_)
         return values | self._kept(winner, start)
 
@@ -421,7 +427,7 @@ class CoresetSearchCV(OuterEstimator, Described, MetaEstimatorMixin, BaseEstimat
             objective=learning_objective(self.estimator, self.objective, n_classes),
             coreset_size=self.coreset_size,
             construction=self.construction,
-            n_features=self.n_features_in_,
+            n_features=self.n_encoded_,
             n_classes=n_classes,
             seed=seed,
             of_ensembles=ensemble_of(self.estimator) is not None,
@@ -514,8 +520,7 @@ class CoresetSearchCV(OuterEstimator, Described, MetaEstimatorMixin, BaseEstimat
     def _kept(self, winner: CoresetLearner, start: float) -> dict[str, Any]:
         """The fitted attributes of the winner."""
         if self.schema_ is not None:  # it was fitted on rows that the schema made
-            winner.schema_ = self.schema_
-            winner.feature_names_in_ = self.feature_names_in_
+            set_schema(winner, self.schema_)
         seconds = time.perf_counter() - start
         return {"best_estimator_": winner, "refit_time_": seconds, "certificate_": winner.certificate_}
 

@@ -14,6 +14,7 @@ from numba import njit
 from scipy import sparse
 
 from tithe.core.data import Array
+from tithe.core.gram import gram_csr
 from tithe.core.parallel import add_parts, over_parts, part_rows, single_blas_thread
 from tithe.core.passes import AddsUp
 from tithe.linear.logistic_kernels import MAX_CLASSES_APART, margins_csr, margins_dense
@@ -211,22 +212,6 @@ _BLOCK_NUMBERS = 1 << 16  # numbers of a block of rows that is worked on at a ti
 _MAX_PARTS, _MAX_PARTIAL_BYTES = 8, 1 << 26  # sums that are kept side by side, and the bytes they may take
 
 
-@njit(cache=True, nogil=True)
-def _gram_csr(data, indices, indptr, weight, grams, first, last, rows):
-    d = grams.shape[1] - 1
-    for part in range(first, last):
-        for i in range(part * rows, min(weight.shape[0], (part + 1) * rows)):
-            c = weight[i]
-            if c == 0.0:
-                continue
-            grams[part, d, d] += c
-            for p in range(indptr[i], indptr[i + 1]):
-                a, scaled = indices[p], c * np.float64(data[p])
-                grams[part, d, a] += scaled
-                for q in range(indptr[i], p + 1):  # column numbers ascend in a row: the lower half
-                    grams[part, a, indices[q]] += scaled * data[q]
-
-
 def block_rows(d: int) -> int:
     """Rows of a dense block that stays in the cache."""
     return max(64, _BLOCK_NUMBERS // max(d, 1))
@@ -242,7 +227,7 @@ def gram(X: Any, weight: Array) -> Array:
     if sparse.issparse(X):
 
         def run(a: int, b: int) -> None:
-            _gram_csr(X.data, X.indices, X.indptr, weight, grams, a, b, rows)
+            gram_csr(X.data, X.indices, X.indptr, weight, grams, a, b, rows)
 
     else:
 

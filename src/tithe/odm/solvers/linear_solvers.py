@@ -23,10 +23,9 @@ from tithe.reduce.kernels import FarthestFirst
 
 _MAX_DIRECT_DENSE = 300  # coordinates up to which the curvature of dense rows is factored
 _MAX_DIRECT_SPARSE = 1000  # the same for sparse rows
-_MAX_SAMPLED = 2000  # coordinates up to which the curvature of a sample preconditions conjugate gradients
-_ROWS_PER_COORDINATE = 10  # rows of that sample for each coordinate
 _MIN_ROWS_FOR_START = 20_000  # rows from which the start is the solution of a sample
 _ROWS_PER_START_ROW = 16  # that sample is one row in 16
+_ROWS_PER_COORDINATE = 10  # rows of that sample for each coordinate, at least
 _ARMIJO = 1e-4
 _ROUNDING = 1e-12
 _MAX_GAIN_STEPS, _GAIN_TOL = 20, 0.03  # of Newton's method for a gain, and the share of it that may be left
@@ -48,7 +47,7 @@ def newton(
     if start is None and len(problem) >= _MIN_ROWS_FOR_START:
         start = _rough(problem, rng)
     point = problem.evaluate(np.zeros(problem.size) if start is None else np.asarray(start, np.float64))
-    curvature = _Direct(problem) if factorable(problem) else _Conjugate(problem, tol, rng)
+    curvature = _Direct(problem) if factorable(problem) else _Conjugate(problem, tol)
     curve, at_minimum, number = [point.value], False, 0
     while number < max_iter and not point.gap <= tol * point.value:
         number += 1
@@ -118,20 +117,19 @@ def gain_of_step(problem: LinearProblem, params: Array, step: Array) -> tuple[fl
         def slope(t: float, v: Array = at, u: Array = now, d: Array = direction, along: Array = change) -> float:
             return float((ridge * (v + t * d) + linear) @ d - problem.multipliers(u + t * along) @ along)
 
-        length, promised, before = step_length(slope), -0.5 * float(gradient @ direction), curvatures
+        length = step_length(slope)
         at, now = at + length * direction, now + length * change
         curvatures, duals = problem.curvatures(now), problem.multipliers(now)
         gradient = ridge * at + linear - problem.combine(duals)
         crossed = np.flatnonzero(problem.sides(now) != problem.sides(start))
         missed = problem.loss(start) - problem.loss(now) + 0.5 * (problem.multipliers(start) + duals) * (start - now)
         gain = 0.5 * float((first + gradient) @ (params - at)) + float(missed[crossed].sum())
+        direction = -Factor(problem.hessian(curvatures), ridge).solve(gradient)
         if length == 1.0:
             led_to = gain if number == 0 else led_to
-            kept = float(ridge @ direction**2 + np.minimum(before, curvatures) @ change**2)
-            left = promised * float(np.abs(curvatures - before) @ change**2) / kept if kept > 0.0 else np.inf
+            left = -0.5 * float(gradient @ direction)
             if left <= _GAIN_TOL * gain:
                 return 0.5 * float(first @ step), led_to, gain, gain + left
-        direction = -Factor(problem.hessian(curvatures), ridge).solve(gradient)
     return 0.5 * float(first @ step), led_to, gain, np.inf
 
 
@@ -177,32 +175,19 @@ class _Conjugate:
 
     exact = False
 
-    def __init__(self, problem: LinearProblem, tol: float, rng: np.random.Generator) -> None:
+    def __init__(self, problem: LinearProblem, tol: float) -> None:
         self._problem, self._tol = problem, tol
-        n = len(problem)
-        self._rows = None
-        if problem.size <= _MAX_SAMPLED:
-            self._rows = np.sort(rng.choice(n, min(n, _ROWS_PER_COORDINATE * problem.size), replace=False))
-            self._sample = replace(problem, X=problem.X[self._rows])
 
     def step(self, point: Evaluation) -> Array:
         problem = self._problem
         curvatures = problem.curvatures(point.margins)
-        if self._rows is not None:
-            sample_hessian = self._sample.hessian(curvatures[self._rows] * (len(problem) / len(self._rows)))
-            divide = Factor(sample_hessian, problem.ridge).solve
-        else:
-            diagonal = problem.ridge + problem.diagonal(curvatures)
-            inverse = np.divide(1.0, diagonal, out=np.zeros_like(diagonal), where=diagonal > 0.0)
-
-            def divide(gradient: Array) -> Array:
-                return np.asarray(inverse * gradient)
-
+        diagonal = problem.ridge + problem.diagonal(curvatures)
+        inverse = np.divide(1.0, diagonal, out=np.zeros_like(diagonal), where=diagonal > 0.0)
         small = max(0.3 * np.sqrt(2.0 * self._tol * point.value), 1e-2 * float(np.linalg.norm(point.gradient)))
         step, _ = conjugate_gradients(
             lambda x: problem.curve(curvatures, x),
             -point.gradient,
-            precondition=divide,
+            precondition=lambda x: inverse * x,
             is_small=lambda residual, _: float(np.linalg.norm(residual)) <= small,
             max_steps=problem.size,
         )
@@ -257,19 +242,16 @@ def chosen(problem: LinearProblem) -> str:
 def coordinate_descent(
     problem: LinearProblem, *, tol: float, max_iter: int, rng: np.random.Generator, start: Array | None = None
 ) -> Solution:
-    """Dual coordinate descent with gap-safe shrinking; Newton's method takes over if it is slow.
-
-    A row whose margin is farther inside the band than sqrt(2 G) |z_i|, G the gap, is dropped.
-    """
+    """Dual coordinate descent; Newton's method takes over if it is slow."""
     gamma = np.zeros(len(problem)) if start is None else problem.multipliers(problem.margins(start))
     v = problem.combine(gamma) if start is not None else np.zeros(problem.size)
-    active = np.arange(len(problem))
+    order = np.arange(len(problem))
     patience = _PATIENCE_IF_CHEAP if factorable(problem) else _PATIENCE_IF_EXPENSIVE
     curve: list[float] = []
     previous_gap, n_unchecked, gap = np.inf, 0, np.inf
     for epoch in range(1, max_iter + 1):
-        rng.shuffle(active)
-        epoch_gap = problem.coordinate_epoch(active, gamma, v)
+        rng.shuffle(order)
+        epoch_gap = problem.coordinate_epoch(order, gamma, v)
         n_unchecked += 1
         if curve and epoch_gap > tol * curve[-1] and n_unchecked < _MAX_EPOCHS_UNCHECKED and epoch < max_iter:
             continue
@@ -284,22 +266,10 @@ def coordinate_descent(
         ):
             break
         previous_gap, n_unchecked = gap, 0
-        idle = safely_idle(problem, point.margins, gap)
-        if gamma[idle].any():
-            gamma[idle] = 0.0
-            v = problem.combine(gamma)
-        active = active[~idle[active]]
     if epoch == max_iter:
         return Solution(point=point, duals=gamma, gap=gap, converged=False, n_iter=epoch, curve=curve)
     solution = newton(problem, tol=tol, max_iter=max_iter - epoch, rng=rng, start=v)
     return replace(solution, n_iter=epoch + solution.n_iter, curve=[*curve, *solution.curve[1:]])
-
-
-def safely_idle(problem: LinearProblem, margins: Array, gap: float) -> Array:
-    """Rows that provably have no dual variable at the solution, which is no farther than sqrt(2 gap): (n,) bool."""
-    reach = np.sqrt(2.0 * gap * problem.squares)
-    above = margins > 1.0 - problem.theta + reach
-    return np.asarray(above if problem.mu == 0.0 else above & (margins < 1.0 + problem.theta - reach))
 
 
 # -- stochastic descent ------------------------------------------------------------------------

@@ -7,18 +7,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from scipy import sparse
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
 from tithe.core.data import Array
-from tithe.core.linear_algebra import conjugate_gradients
 from tithe.odm.kernels.linear import row_arrays, row_squares
 from tithe.odm.kernels.many_classes import best_rivals, classes_gap, descend_rows, descend_weights
 from tithe.odm.solvers.kernel_matrix import Gram, MarginLoss, Solved, kernel_not_psd_error
 
 _SWEEPS = 5  # over all rows in a round, if the kernel matrix is held
-_MAX_CG_STEPS = 50  # of conjugate gradients
-_CG_TOLERANCE = 1e-2  # of the gradient's size, relative to the start
-_MAX_HALVINGS = 12
 
 
 @dataclass(kw_only=True, eq=False)
@@ -56,16 +53,12 @@ class MulticlassDual(MarginLoss, ABC):
         """(n, K)."""
 
     @abstractmethod
-    def product(self, values: Array) -> Array:
-        """Scores (n, K) that coefficients (n, K) would give."""
-
-    @abstractmethod
-    def squares(self) -> Array:
-        """k(x, x) of every row: (n,)."""
-
-    @abstractmethod
     def renew(self) -> None:
         """Recompute scores or weights from the coefficients, which removes rounding errors."""
+
+    @abstractmethod
+    def low_rank_factor(self) -> Array | None:
+        """B (n, r) with K = B B^T to rounding error; None if that is too large for interior points."""
 
     def measure(self) -> tuple[float, float, float]:
         """Gap and primal value of this round's convex problem, and the true objective J."""
@@ -106,14 +99,11 @@ class KernelMulticlassDual(MulticlassDual):
     def scores(self) -> Array:
         return self._scores
 
-    def product(self, values: Array) -> Array:
-        return self.gram.product(values)
-
-    def squares(self) -> Array:
-        return self.gram.diagonal()
-
     def renew(self) -> None:
         self._scores = self.gram.product(self.value)
+
+    def low_rank_factor(self) -> Array | None:
+        return low_rank_factor(self.gram, self.n_classes)
 
     def sweep(self, rng: np.random.Generator) -> None:
         value, scores = np.ascontiguousarray(self.value.T), np.ascontiguousarray(self._scores.T)
@@ -139,22 +129,22 @@ class LinearMulticlassDual(MulticlassDual):
                 raise ValueError("Squares of the rows overflow in double precision. Rescale the columns.")
 
     def scores(self) -> Array:
-        return self._scores_of(self.weights)
-
-    def product(self, values: Array) -> Array:
-        return self._scores_of(self._weights_of(values))
+        return np.asarray(np.asarray(self.X @ self.weights[:, :-1].T) + self.constant * self.weights[:, -1])
 
     def squares(self) -> Array:
+        """|x|^2 of every row, the constant feature included: (n,)."""
         return self._square
 
     def renew(self) -> None:
-        self.weights = np.ascontiguousarray(self._weights_of(self.value))  # by rows, as kernels were compiled for
+        weights = np.column_stack([np.asarray((self.X.T @ self.value).T), self.constant * self.value.sum(axis=0)])
+        self.weights = np.ascontiguousarray(weights)  # by rows, as kernels were compiled for
 
-    def _weights_of(self, values: Array) -> Array:
-        return np.column_stack([np.asarray((self.X.T @ values).T), self.constant * values.sum(axis=0)])
-
-    def _scores_of(self, weights: Array) -> Array:
-        return np.asarray(np.asarray(self.X @ weights[:, :-1].T) + self.constant * weights[:, -1])
+    def low_rank_factor(self) -> Array | None:
+        (n, d), k = self.X.shape, self.n_classes
+        if (d + 1) * k > _MAX_UNKNOWNS or n * k**2 > _MAX_NUMBERS:
+            return None
+        rows = self.X.toarray() if sparse.issparse(self.X) else self.X
+        return np.column_stack([rows, np.full(n, self.constant)]).astype(np.float64, copy=False)
 
     def sweep(self, rng: np.random.Generator) -> None:
         solution = self.weights, self.value, self.beta
@@ -201,63 +191,6 @@ class Multipliers:
         """c: the same number for all of a, and one for each beta."""
         goal = -self.dual.high - (0.0 if self.with_rival else self.dual.level)
         return self.dual.low, np.broadcast_to(goal, self.beta.shape)
-
-    def value(self, a: Array, beta: Array, curved: tuple[Array, Array]) -> float:
-        low, goal = self.linear()
-        return float(np.vdot(a, 0.5 * curved[0] - low) + beta @ (0.5 * curved[1] - goal))
-
-
-def subspace_step(dual: MulticlassDual) -> bool:
-    """Move all nonzero multipliers towards their joint optimum, as far as signs allow; False if none moves."""
-    at = Multipliers(dual)
-    free_a, free_beta = at.a > 0.0, at.beta > 0.0
-    curved = at.curve(at.a, at.beta, dual.scores())
-    step_a, step_beta, score_change = _towards_best(at, curved, free_a, free_beta)
-    old_value, length = at.value(at.a, at.beta, curved), 1.0
-    for _ in range(_MAX_HALVINGS):
-        a, beta = np.maximum(at.a + length * step_a, 0.0), np.maximum(at.beta + length * step_beta, 0.0)
-        values = at.values(a, beta)
-        inside = length == 1.0 and not (at.a + step_a < 0.0).any() and not (at.beta + step_beta < 0.0).any()
-        scores = dual.scores() + score_change if inside else dual.product(values)
-        if at.value(a, beta, at.curve(a, beta, scores)) < old_value:
-            dual.value, dual.beta = values, beta
-            dual.renew()
-            return True
-        length *= 0.5
-    return False
-
-
-def _towards_best(
-    at: Multipliers, curved: tuple[Array, Array], free_a: Array, free_beta: Array
-) -> tuple[Array, Array, Array]:
-    """The step in a and in beta to the solution among the free ones, and the scores it changes."""
-    dual, (low, goal) = at.dual, at.linear()
-    squares, n_a = dual.squares(), at.a.size
-    # the diagonal of H: every column in its own scale
-    inverse_a = free_a / (2.0 * squares + dual.inverse_cost)[:, None]
-    inverse_beta = free_beta / ((2.0 if at.with_rival else 1.0) * squares + at.inverse_upper + 1e-300)
-    inverse = np.concatenate([inverse_a.ravel(), inverse_beta])
-    right = np.concatenate([((low - curved[0]) * free_a).ravel(), (goal - curved[1]) * free_beta])
-    free = np.concatenate([free_a.ravel(), free_beta])
-
-    def split(x: Array) -> tuple[Array, Array]:
-        return x[:n_a].reshape(at.a.shape), x[n_a:]
-
-    def product(x: Array) -> Array:
-        a, beta = split(x)
-        curve_a, curve_beta = at.curve(a, beta, dual.product(at.values(a, beta)))
-        return np.asarray(np.concatenate([curve_a.ravel(), curve_beta]) * free)
-
-    small = _CG_TOLERANCE**2 * float(right @ (inverse * right))
-    step, _ = conjugate_gradients(
-        product,
-        right,
-        precondition=lambda x: inverse * x,
-        is_small=lambda _, size: size <= small,
-        max_steps=_MAX_CG_STEPS,
-    )
-    step_a, step_beta = split(step)
-    return step_a, step_beta, dual.product(at.values(step_a, step_beta))
 
 
 MAX_FREE = 4000  # multipliers up to which a linear system is solved directly
@@ -321,7 +254,7 @@ def n_free(dual: KernelMulticlassDual) -> int:
 
 def _solution(at: Multipliers, gram: Gram, free_a: Array, free_beta: Array) -> tuple[Array, Array, tuple[Array, Array]]:
     """a and beta that solve H x = c among the free ones, all others zero, and H x."""
-    dual, (low, goal) = at.dual, at.linear()
+    low, goal = at.linear()
     row_a, class_a = np.nonzero(free_a)
     row_beta = np.flatnonzero(free_beta)
     order = np.argsort(np.concatenate([row_a, row_beta]), kind="stable")
@@ -334,7 +267,7 @@ def _solution(at: Multipliers, gram: Gram, free_a: Array, free_beta: Array) -> t
         x[order] = cho_solve(factor, right[order], check_finite=False)
         a[row_a, class_a] += x[: len(row_a)]
         beta[row_beta] += x[len(row_a) :]
-        curved = at.curve(a, beta, dual.product(at.values(a, beta)))
+        curved = at.curve(a, beta, gram.product(at.values(a, beta)))
         right = np.concatenate([low - curved[0][row_a, class_a], (goal - curved[1])[row_beta]])
     return a, beta, curved
 
@@ -361,6 +294,7 @@ def _system(at: Multipliers, gram: Gram, row_a: Array, class_a: Array, row_beta:
 
 _MAX_UNKNOWNS = 1000  # rank times classes, up to which systems are solved
 _MAX_NUMBERS = 2**24  # rows times squared classes: of this size are three arrays
+_NO_COST = 1e-30  # share of the largest cost: rows that cost less have multipliers of zero
 _MIN_PIVOT = 1e-12  # share of the largest k(x, x) below which nothing is left of the kernel
 _MAX_STEPS = 80
 _MAX_IDLE_STEPS = 8  # steps in a row after which the gap is no smaller: the search ends
@@ -386,7 +320,7 @@ def low_rank_factor(gram: Gram, n_classes: int) -> Array | None:
     return basis if residual.max() <= smallest else None
 
 
-def solve_by_interior_points(dual: KernelMulticlassDual, basis: Array, tol: float, accepted_tol: float) -> bool:
+def solve_by_interior_points(dual: MulticlassDual, basis: Array, tol: float, accepted_tol: float) -> bool:
     """Solve the convex problem of this round to a relative gap of ``tol``, or as far as rounding allows.
 
     False if the gap is not below ``accepted_tol``; then nothing has changed. With the kernel as B B^T, B = ``basis``,
@@ -429,6 +363,7 @@ class _System:
         self.may = np.ones((n, k + 1), bool)
         self.may[rows, dual.label] = False
         self.may[:, -1] = np.isfinite(dual.inverse_upper)
+        self.may[dual.cost < _NO_COST * dual.cost.max()] = False
         low, goal = self.at.linear()
         self.linear = np.where(self.may, np.column_stack([np.full((n, k), low), goal]), 0.0)
         # what each multiplier adds to the coefficients of its row: e_y - e_l for a_l, e_q - e_y for beta
@@ -528,10 +463,10 @@ _START_TOL = 1e-2  # relative gap of the start, where only the lower side counts
 _ROUNDING_GAP = 1e-13  # relative gap below which rounds with little progress are at rounding level
 _MAX_STILL_ROUNDS = 5  # such rounds, after which the search ends
 _SLOW_RATIO = 0.9  # a round is slow if the gap keeps more than this share
-_MAX_SLOW_ROUNDS = 5  # slow rounds, after which sweeps are not left alone
+_MAX_SLOW_ROUNDS = 5  # slow rounds, after which a search without patience ends
 _LOOK_BACK = 5  # sweeps that the rate of descent is taken from
 _MIN_ROUNDS_LEFT, _ROUNDS_PER_ROW = 20, 0.15  # rounds of sweeps that take as long as pivots to the end: measured
-_MAX_FAILURES = 2  # of pivots or interior points, after which conjugate gradients are used
+_MAX_FAILURES = 2  # of pivots or interior points, after which sweeps are left alone
 _MAX_SHARP_SWEEPS = 50  # sweeps after which a tolerance sharper than the requested one is given up
 _MAX_RIVAL_ROUNDS = 20
 
@@ -601,7 +536,7 @@ class _Pace:
     n_left: float = 0.0  # rounds of sweeps until the end, at the present rate
     n_failed: int = 0  # times that pivots or interior points did not lead to the solution
     used_interior_points: bool = False  # the last time that sweeps were left out
-    _factors: list[Array | None] = field(default_factory=list)
+    _factors: list[Array | None] = field(default_factory=list)  # of the kernel matrix, computed once
 
     def look(self, gaps: list[float], small: float) -> None:
         """Decide by the gaps after each sweep of this round; ``small`` is the one to reach."""
@@ -611,10 +546,9 @@ class _Pace:
         rate = min(0.999, (gaps[-1] / gaps[-1 - _LOOK_BACK]) ** (1.0 / _LOOK_BACK))
         self.n_left = float(np.log(small / gaps[-1]) / np.log(rate))
 
-    def low_rank_factor(self, dual: KernelMulticlassDual) -> Array | None:
-        """A factor of the kernel matrix if its rank is low; it is computed once."""
+    def low_rank_factor(self, dual: MulticlassDual) -> Array | None:
         if not self._factors:
-            self._factors.append(low_rank_factor(dual.gram, dual.n_classes))
+            self._factors.append(dual.low_rank_factor())
         return self._factors[0]
 
 
@@ -629,8 +563,7 @@ def _inner(
 ) -> int:
     """Sweeps until the gap of the convex problem is small, or at rounding level; returns their number.
 
-    Where sweeps get slow, conjugate gradients go between them; where many more would follow, pivots or interior points
-    finish.
+    Where many more would follow, pivots or interior points finish.
     """
     still, at_solution = 0, False
     gaps: list[float] = []
@@ -638,10 +571,8 @@ def _inner(
         at_solution = patient and not at_solution and _solve_directly(dual, tol, final_tol, rng, pace)
         if not at_solution:
             dual.sweep(rng)
-            if pace.n_slow >= _MAX_SLOW_ROUNDS:
-                if not patient:
-                    return number
-                subspace_step(dual)
+            if pace.n_slow >= _MAX_SLOW_ROUNDS and not patient:
+                return number
         gap, primal, _ = dual.measure()
         is_sharpest = at_solution and pace.used_interior_points  # what is left is rounding
         small = tol if number <= _MAX_SHARP_SWEEPS and not is_sharpest else max(tol, final_tol)
@@ -661,19 +592,22 @@ def _inner(
 def _solve_directly(dual: MulticlassDual, tol: float, final_tol: float, rng: np.random.Generator, pace: _Pace) -> bool:
     """Solve the convex problem of this round without sweeps, if many would follow; False if that is not done.
 
-    A kernel of low rank takes interior points, as pivots end in singular systems; but where a solution to rounding
-    error is wanted, pivots are tried once.
+    Few columns or a kernel of low rank take interior points, as pivots end in singular systems; but where a solution
+    to rounding error is wanted, a kernel has pivots tried once.
     """
-    if not isinstance(dual, KernelMulticlassDual) or pace.n_failed >= _MAX_FAILURES or pace.n_left <= _MIN_ROUNDS_LEFT:
+    if pace.n_failed >= _MAX_FAILURES or pace.n_left <= _MIN_ROUNDS_LEFT:
         return False
-    factor = pace.low_rank_factor(dual) if tol >= final_tol or pace.n_failed else None
+    has_kernel = isinstance(dual, KernelMulticlassDual)
+    factor = pace.low_rank_factor(dual) if tol >= final_tol or pace.n_failed or not has_kernel else None
     pace.used_interior_points = factor is not None
     if factor is not None:
         solved = solve_by_interior_points(dual, factor, tol, max(tol, final_tol))
-    elif pace.n_left <= _ROUNDS_PER_ROW * len(dual.label) or n_free(dual) > MAX_FREE:
-        return False
-    else:
+    elif isinstance(dual, KernelMulticlassDual):
+        if pace.n_left <= _ROUNDS_PER_ROW * len(dual.label) or n_free(dual) > MAX_FREE:
+            return False
         solved = solve_by_pivots(dual, final_tol, rng)
+    else:
+        return False
     pace.n_failed += not solved
     pace.n_left = pace.n_left if solved else 0.0
     return solved

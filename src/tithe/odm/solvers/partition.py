@@ -165,7 +165,6 @@ def _accepted(square: Array, drawn_residual: Array, rng: np.random.Generator) ->
 
 _MAX_STEPS = 50
 _ROUNDING = 1e-13  # share of all costs below which a decrease is rounding
-_MIN_GAIN = 1e-7  # share of the dual value below which a step is the last: D has kinks, at which steps get short
 
 
 def multipliers(dual: Dual, margins: Array, lower: Array, upper: Array) -> Array:
@@ -207,7 +206,8 @@ class Span:
     def lowest_primal(self, lengths: Array) -> Array:
         """Newton's method on P, from these lengths on: it is smooth but for its curvature."""
         dual, upper = self.dual, self.dual.mu * self.dual.cost
-        gram = self._gram()
+        gram = self.directions @ self.products.T
+        gram = 0.5 * (gram + gram.T)
         scale = 1.0 / np.sqrt(np.maximum(np.diag(gram), np.finfo(float).tiny))
         products, gram = self.products * scale[:, None], gram * scale[:, None] * scale
         lengths = lengths / scale
@@ -220,39 +220,6 @@ class Span:
                 break
             lengths = lengths + _primal_length(dual, gram, products, lengths, step) * step
         return np.asarray(lengths * scale)
-
-    def highest_dual(self, lengths: Array) -> Array:
-        """Newton's method on D, from these lengths on, as long as it rises; D has a kink where a multiplier is zero."""
-        gram, best = self._gram(), self.dual_value(lengths)
-        for _ in range(_MAX_STEPS):
-            step = self._dual_step(gram, lengths)
-            value = self.dual_value(lengths + step)
-            if not value > best + _MIN_GAIN * abs(best):
-                break
-            lengths, best = lengths + step, value
-        return lengths
-
-    def _dual_step(self, gram: Array, lengths: Array) -> Array:
-        dual = self.dual
-        gamma, margins = lengths @ self.directions, lengths @ self.products
-        ridge = np.where(gamma > 0.0, dual.inverse_cost, np.where(gamma < 0.0, dual.inverse_upper, 0.0))
-        goal = np.where(gamma > 0.0, dual.low, np.where(gamma < 0.0, dual.high, np.clip(margins, dual.low, dual.high)))
-        gradient = self.directions @ (goal - ridge * gamma) - gram @ lengths
-        step: Array = np.linalg.lstsq(gram + (self.directions * ridge) @ self.directions.T, gradient, rcond=1e-13)[0]
-        change, margin_change = step @ self.directions, step @ self.products
-
-        def slope(t: float) -> float:
-            moved = gamma + t * change
-            is_positive = (moved > 0.0) | ((moved == 0.0) & (change > 0.0))
-            goal = np.where(is_positive, dual.low, dual.high)
-            ridge = np.where(is_positive, dual.inverse_cost, dual.inverse_upper)
-            return float((margins + t * margin_change - goal + ridge * moved) @ change)
-
-        return step_length(slope) * step
-
-    def _gram(self) -> Array:
-        gram = self.directions @ self.products.T
-        return np.asarray(0.5 * (gram + gram.T))
 
 
 def _primal_length(dual: Dual, gram: Array, products: Array, lengths: Array, step: Array) -> float:
@@ -304,7 +271,7 @@ class Point:
 
 @dataclass(kw_only=True, eq=False)
 class SubspaceSearch:
-    """Minimises P and maximises D over the span of all directions so far (`Span`).
+    """Minimises P over the span of all directions so far (`Span`).
 
     Every pass over K adds two directions: a step that solves the problem with B B^T + diag(E) for K (`Landmarks`),
     whose result is a good dual point (``stepped``), and one towards the multipliers that belong to the present
@@ -318,14 +285,13 @@ class SubspaceSearch:
     best: Point = field(init=False)
     stepped: Point = field(init=False)
     _span: Span = field(init=False)
-    _primal_lengths: Array = field(init=False)
-    _dual_lengths: Array = field(init=False)
+    _lengths: Array = field(init=False)
     _factor: tuple[Array, bool] | None = None
 
     def __post_init__(self) -> None:
         nothing = np.zeros((0, len(self.dual.sign)))
         self._span = Span(dual=self.dual, directions=nothing, products=nothing)
-        self._primal_lengths = self._dual_lengths = np.zeros(0)
+        self._lengths = np.zeros(0)
 
     def start(self, gamma: Array) -> None:
         """Begin with the span of these multipliers and those of the model alone."""
@@ -348,7 +314,7 @@ class SubspaceSearch:
 
     def _expand(self, start: Point, changes: list[Array]) -> None:
         """Add directions that lead away from ``start``, and find the best points of the span."""
-        dual, known = self.dual, self._primal_lengths
+        dual, known = self.dual, self._lengths
         signed = dual.sign[:, None] * np.array(changes).T
         products = (dual.sign[:, None] * symmetric_product(dual.gram, signed)).T
         self.n_products += 1
@@ -357,18 +323,13 @@ class SubspaceSearch:
             directions=np.vstack([self._span.directions, changes]),
             products=np.vstack([self._span.products, products]),
         )
-        candidates = [np.append(self._dual_lengths, np.zeros(len(changes)))]
-        candidates += [np.append(known, place) for place in np.eye(len(changes))]
-        self.stepped = self._point(candidates[1])
+        candidates = [np.append(known, place) for place in np.eye(len(changes))]
+        self.stepped = self._point(candidates[0])
         dual.gamma, dual.score = self.stepped.gamma, dual.sign * self.stepped.margins
         dual.gap()  # checks the kernel
-        self._primal_lengths = self._span.lowest_primal(np.append(known, np.full(len(changes), 1.0 / len(changes))))
-        self.best = self._point(self._primal_lengths)
-        values = [self._span.dual_value(lengths) for lengths in candidates]
-        self._dual_lengths = candidates[int(np.argmax(values))]
-        if dual.mu > 0.0:  # else multipliers must not be negative, which those of a span may be
-            self._dual_lengths = self._span.highest_dual(self._dual_lengths)
-        self.bound = max(self.bound, self._span.dual_value(self._dual_lengths))
+        self._lengths = self._span.lowest_primal(np.append(known, np.full(len(changes), 1.0 / len(changes))))
+        self.best = self._point(self._lengths)
+        self.bound = max(self.bound, *map(self._span.dual_value, candidates))
 
     def _point(self, lengths: Array) -> Point:
         span = self._span
