@@ -331,15 +331,14 @@ def main() -> None:
     parser.add_argument("--splits", type=int, default=3)
     options = parser.parse_args()
     warnings.simplefilter("ignore")
-    results = []
+    results, seconds = [], speed()
+    show("CPU seconds for 300,000 flights", list(seconds), [list(seconds.values())])
     for name in options.sets:
         results.append(compare(name, options.splits))
         print(f"{name}: {results[-1]}", flush=True)
+        save("tables", {"sets": results, "seconds": seconds})
     columns = ["set", "rows", "columns", "values", "features", "tithe", "by_hand", "target_encoder", "skrub", "gap"]
     show("held-out log-loss or R2", columns, [[r.get(c, "-") for c in columns] for r in results])
-    seconds = speed()
-    show("CPU seconds for 300,000 flights", list(seconds), [list(seconds.values())])
-    save("tables", {"sets": results, "seconds": seconds})
 
 
 if __name__ == "__main__":

@@ -191,6 +191,7 @@ def test_a_prediction_says_what_training_had_not() -> None:
             model.predict(frame.assign(**{column: values}))
 
 
+@pytest.mark.filterwarnings("always::tithe.EncodingWarning")
 def test_commands_say_what_becomes_of_columns_and_watch(tmp_path, capfd) -> None:
     frame = table(400).assign(id=np.random.default_rng(3).permutation(400), late=late(table(400)))
     frame.to_csv(tmp_path / "train.csv", index=False)
