@@ -35,8 +35,6 @@ FOREIGN = {
     "cli/fit.py:ScoredRows.certificate": "available_if hides score",
     "report/compared_learner.py:ComparedLearner.chances": "not every classifier has probabilities",
     "cli/fit.py:write_predictions_beside": "available_if hides predict_proba",
-    "cli/fit.py:ScoredRows.certificate": "available_if hides score",
-    "report/compared_learner.py:ComparedLearner.chances": "an estimator of another library may have no probabilities",
     "report/scores.py:held_out_scores": "clusters of an estimator of another library may have no cost",
     "meta/other_estimators.py:NumberedClasses.__getattr__": "attributes of the estimator inside",
     "meta/other_estimators.py:require_method": "an estimator of another library",
