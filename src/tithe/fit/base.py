@@ -31,8 +31,7 @@ from tithe.core.state_checks import Check, Each, Instance, Integer, Sometimes, T
 from tithe.fit.results import Described, StoredEstimator
 from tithe.reduce.plan import Plan, reduce_rows
 from tithe.reduce.stream import CoresetStream
-from tithe.rows.arrays import as_block, check_weights, is_frame
-from tithe.rows.clusters import as_rows, is_spark_frame
+from tithe.rows.arrays import as_block, as_rows, check_weights, is_frame, is_spark_frame
 from tithe.rows.encode import frame_schema, later_rows
 from tithe.rows.schema import TableSchema, frame_table
 

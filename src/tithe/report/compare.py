@@ -52,7 +52,7 @@ from tithe.reduce.plan import Plan, reduce_rows, resolve_pair
 from tithe.report.compared_learner import ComparedLearner
 from tithe.report.comparison import PHASES, Comparison, recommend
 from tithe.report.events import event_scores, rarer_class
-from tithe.rows.clusters import as_rows
+from tithe.rows.arrays import as_rows
 from tithe.rows.leaves import MappedSource, SplitSource
 
 USUAL_SIZES = (0.001, 0.01, 0.05)

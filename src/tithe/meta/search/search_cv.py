@@ -75,8 +75,7 @@ from tithe.meta.search.folds import (
     n_folds_by_id,
     splits_of,
 )
-from tithe.rows.arrays import check_weights, is_frame
-from tithe.rows.clusters import as_rows
+from tithe.rows.arrays import as_rows, check_weights, is_frame
 
 _CONSTRAINTS: dict[str, Constraint] = {
     "return_train_score": Boolean(),
