@@ -421,7 +421,6 @@ def _line(
     drawn_uniformly: bool = False,
 ) -> dict[str, Any]:
     """What is known of a fit on ``rows`` before its solution is judged; ``seconds`` are by phase."""
-    provenance = rows.provenance if isinstance(rows, Coreset) else {}
     return {
         "method": method,
         "is_sample": is_sample,  # a random sample whose weights were not calibrated
@@ -433,9 +432,14 @@ def _line(
         "distortion": float(np.median(distortion)),  # before any polish
         "largest_distortion": float(distortion.max()),
         "effective_size": effective_sample_size(rows.weights()),
-        **({"row_worth": provenance["row_worth"]} if "row_worth" in provenance else {}),
+        **_worth_of(rows),
         **_times(seconds),
     }
+
+
+def _worth_of(rows: Block) -> dict[str, Any]:
+    provenance = rows.provenance if isinstance(rows, Coreset) else {}
+    return {name: value for name, value in provenance.items() if name == "row_worth"}
 
 
 def _times(seconds: dict[str, float]) -> dict[str, float]:
