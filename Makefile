@@ -25,9 +25,9 @@ $(READY): pyproject.toml
 demo: $(READY)  ## compress, fit, certify and compare on an embedded data set; writes demo-report/
 	$(BIN)/tithe demo --output demo-report
 
-# two workers share two cores: a second BLAS thread in each would only wait for the other worker, which costs up to nine
-# times the CPU
-TESTS := OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
+# two workers share two cores: a second thread of BLAS or OpenMP in each would only wait for the other worker, which costs
+# up to nine times the CPU
+TESTS := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 
 test: $(READY)  ## lint, all tests that take seconds, and those of equal bits as on other CPUs
 	$(MAKE) -j2 --output-sync lint quick
@@ -96,12 +96,15 @@ bench: $(READY)  ## every number that README and documentation quote, from the d
 	$(BIN)/python benchmarks/mixtures.py --data $(DATA) --only peers
 	$(BIN)/python benchmarks/mixtures.py --data $(DATA) --only ours
 	$(BIN)/python benchmarks/choose_k.py --data $(DATA)
+	$(BIN)/python benchmarks/choose_k.py --data $(DATA) --seeds
+	$(BIN)/python benchmarks/advice.py --data $(DATA) --seeds 20
 	$(BIN)/python benchmarks/building.py
 	$(BIN)/python benchmarks/files.py
 	$(BIN)/python benchmarks/weak_spots.py --data $(DATA)
 	$(BIN)/python benchmarks/logistic.py --data $(DATA)
 	$(BIN)/python benchmarks/regression.py --data $(DATA) --parts speed
 	$(BIN)/python benchmarks/break_even.py --data $(DATA)
+	$(BIN)/python benchmarks/certificates.py --data $(DATA) --rows 20000
 	$(BIN)/python benchmarks/logistic_search.py --data $(DATA)
 	$(BIN)/python benchmarks/margin_coresets.py --data $(DATA)
 	$(BIN)/python benchmarks/odm.py --data $(DATA) --only speed
@@ -116,12 +119,14 @@ bench: $(READY)  ## every number that README and documentation quote, from the d
 	$(BIN)/python benchmarks/odm_semi_supervised.py --data $(DATA) --large
 	$(BIN)/python benchmarks/photographs.py --data $(DATA) --only whole --all-of
 	$(BIN)/python benchmarks/photographs.py --data $(DATA) --only crops
+	$(BIN)/python benchmarks/noise_levels.py --data $(DATA)
 	$(BIN)/python benchmarks/film.py
 	$(BIN)/python benchmarks/dictionary.py --data $(DATA) --seeds 1
 	$(BIN)/python benchmarks/boosting.py --data $(DATA) --rows 40000 --seeds 3 --rounds 100
 	$(BIN)/python benchmarks/boosting_search.py --data $(DATA) --rows 100000 --candidates 10
 	$(BIN)/python benchmarks/paco.py --data $(DATA)
 	$(BIN)/python benchmarks/paco.py --changes
+	$(BIN)/python benchmarks/tables.py
 	$(BIN)/python benchmarks/cold.py
 	$(BIN)/python benchmarks/priority.py
 	$(MAKE) papers

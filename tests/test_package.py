@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import inspect
 import runpy
 import subprocess
 import sys
@@ -8,6 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from sklearn.base import BaseEstimator
 
 import tithe
 from tithe.core import registry
@@ -62,6 +64,13 @@ def test_the_root_holds_what_most_users_need_and_every_other_name_one_place() ->
                 assert f"pip install 'tithe[{name}]'" in str(error)
                 continue
             assert getattr(getattr(tithe, f"{kind}s"), cls.__name__) is cls
+
+
+def test_no_estimator_has_more_parameters_than_can_be_overlooked() -> None:
+    for module, names in public_names().items():
+        for cls in (getattr(import_module(module), name) for name in names):
+            if isinstance(cls, type) and issubclass(cls, BaseEstimator):
+                assert len(inspect.signature(cls).parameters) <= 18, cls
 
 
 def test_import_is_lazy() -> None:

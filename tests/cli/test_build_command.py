@@ -342,7 +342,7 @@ def test_an_output_whose_name_ends_in_csv_is_csv(tmp_path, capsys) -> None:
     for name in ("c.parquet", "c.csv"):
         assert run("build", tmp_path / "rows.csv", *options, "-o", tmp_path / name) == 0
     coreset = load_coreset(tmp_path / "c.parquet")
-    table = pd.read_csv(tmp_path / "c.csv", float_precision="round_trip")
+    table = pyarrow.csv.read_csv(tmp_path / "c.csv").to_pandas()
     assert list(table) == ["c0", "c1", "c2", "c3", "y", "sample_weight", "row_id"]
     np.testing.assert_array_equal(table[["c0", "c1", "c2", "c3"]], coreset.X)
     np.testing.assert_array_equal(table["sample_weight"], coreset.weights())
@@ -369,3 +369,14 @@ def test_delimiter_and_header_are_options(tmp_path, capsys) -> None:
     assert list(pd.read_csv(tmp_path / "c.csv"))[:2] == ["x0", "x1"]
     assert run("build", tmp_path / "rows.csv", "--delimiter", "::", *options) == 2
     assert "delimiter must be one ASCII character" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "command", [("build", "rows.csv", "-k", 2), ("stream", "rows.csv", "-k", 2), ("merge", "a.parquet", "b.parquet")]
+)
+def test_a_format_that_is_not_written_is_refused_before_the_work(tmp_path, monkeypatch, capsys, command) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("rows.csv", "a.parquet", "b.parquet"):
+        (tmp_path / name).write_text("a,b\n1,2\n")
+    assert run(*command, "-o", "x.xlsx") == 2
+    assert "coresets are written as .parquet or .csv" in capsys.readouterr().err and not (tmp_path / "x.xlsx").exists()

@@ -61,3 +61,27 @@ def test_a_mistake_is_exit_code_2_and_leaves_nothing(rows, tmp_path, monkeypatch
     assert run("compare", rows, "-o", "out", *arguments) == 2
     assert capsys.readouterr().err.strip()
     assert [path.name for path in tmp_path.iterdir()] == ["rows.csv"]
+
+
+def test_a_target_says_what_is_compared(rows, tmp_path, capsys, monkeypatch) -> None:
+    monkeypatch.setattr("tithe.report.comparison.drawn", lambda *args, **options: b"a picture")
+    command = ["compare", rows, "--sizes", "200", "--repeats", 1, "-o", tmp_path / "out"]
+    naive = ["--learner", "sklearn.naive_bayes.GaussianNB"]
+    asked = (
+        *(("label", [], "logistic"), ("b", [], "least_squares")),
+        *(("label", naive, "GaussianNB"), ("label", ["--learner", "logistic"], "logistic")),
+    )
+    for target, more, name in asked:
+        assert run(*command, "--target", target, *more) == 0
+        said = capsys.readouterr()
+        assert json.loads((tmp_path / "out" / "results.json").read_text())["objective"] == name
+        assert "Ctrl-C ends it" in said.err and ("Always to say" in said.out) == (target == "label")
+    for more, words in ((["-k", 3], "is of --objective kmeans"), ([*naive, "--objective", "ridge"], "not both")):
+        assert run(*command, "--target", "label", *more) == 2 and words in capsys.readouterr().err
+
+
+def test_many_classes_are_refused_unless_they_are_meant(tmp_path, capsys) -> None:
+    rows = pd.DataFrame({"a": np.random.default_rng(0).normal(size=500), "name": [f"n{i % 250}" for i in range(500)]})
+    rows.to_csv(tmp_path / "rows.csv", index=False)
+    assert run("compare", tmp_path / "rows.csv", "--target", "name", "-o", tmp_path / "out") == 2
+    assert "250 different values" in capsys.readouterr().err and not (tmp_path / "out").exists()

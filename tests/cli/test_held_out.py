@@ -12,7 +12,15 @@ import pyarrow.parquet as pq
 import pytest
 from running import PLAIN, rows_table, run, write_folder
 from sklearn.calibration import calibration_curve
-from sklearn.metrics import accuracy_score, confusion_matrix, log_loss, r2_score, roc_auc_score
+from sklearn.metrics import (
+    accuracy_score,
+    average_precision_score,
+    confusion_matrix,
+    f1_score,
+    log_loss,
+    r2_score,
+    roc_auc_score,
+)
 
 from tithe import CoresetLogisticRegression, load_coreset, load_model, open_dataset
 from tithe.core.passes import DataPass
@@ -45,23 +53,30 @@ def test_a_classifier(folder, tmp_path, capsys, small_leaves) -> None:
     new = rows[aside]
     chances = model.predict_proba(new[COLUMNS])
     assert said["held_out"]["n_rows"] == said["n_held_out"] == len(new) and said["n_rows"] == 6000 - len(new)
+    details = said["held_out"]["details"]
+    event = (new["label"] == "yes").mean() <= 0.5
+    name = "yes" if event else "no"
+    happened, chance, predicted = new["label"] == name, chances[:, int(event)], model.predict(new[COLUMNS])
+    assert details["event"]["label"] == details["chance_of"] == name
     assert said["held_out"]["scores"] == pytest.approx(
         {
-            "accuracy": accuracy_score(new["label"], model.predict(new[COLUMNS])),
+            "accuracy": accuracy_score(new["label"], predicted),
+            "baseline": new["label"].value_counts(normalize=True).iloc[0],
             "log_loss": log_loss(new["label"], chances),
-            "auc": roc_auc_score(new["label"] == "yes", chances[:, 1]),
+            "auc": roc_auc_score(happened, chance),
+            "average_precision": average_precision_score(happened, chance),
+            "f1": f1_score(happened, predicted == name),
         }
     )
-    details = said["held_out"]["details"]
     table = confusion_matrix(new["label"], model.predict(new[COLUMNS]))
     assert details["confusion"] == {"classes": ["no", "yes"], "weights": table.tolist()}
-    observed, predicted = calibration_curve(new["label"] == "yes", chances[:, 1], n_bins=10, strategy="quantile")
+    observed, predicted = calibration_curve(happened, chance, n_bins=10, strategy="quantile")
     groups = details["reliability"]
     np.testing.assert_allclose([group["predicted"] for group in groups], predicted, atol=0.01)
     np.testing.assert_allclose([group["observed"] for group in groups], observed, atol=0.05)
     assert sum(group["weight"] for group in groups) == len(new)
     page = (out / "report.html").read_text()
-    assert "how they were predicted" in page and "Is a predicted chance of yes right?" in page
+    assert "how they were predicted" in page and f"Is a predicted chance of {name} right?" in page
     assert said["certificate"]["sentence"] in page and model.certificate_.in_short in page
     assert not aside[load_coreset(out / "coreset.parquet").row_ids()].any()
     # the certificate is about the others

@@ -6,6 +6,7 @@ import ast
 import inspect
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -31,6 +32,8 @@ GUARDED = {"objective", "goal", "construction", "source", "model", "learner", "e
 FOREIGN = {
     "cli/predict.py:predict": "available_if hides predict_proba; columns have names where the fit knew them",
     "meta/estimator.py:CoresetEstimator.__sklearn_tags__": "an estimator that was not checked yet",
+    "cli/fit.py:ScoredRows.certificate": "available_if hides score",
+    "report/compared_learner.py:ComparedLearner.chances": "not every classifier has probabilities",
     "cli/fit.py:write_predictions_beside": "available_if hides predict_proba",
     "report/scores.py:held_out_scores": "clusters of an estimator of another library may have no cost",
     "meta/other_estimators.py:NumberedClasses.__getattr__": "attributes of the estimator inside",
@@ -123,9 +126,16 @@ def _opened(tree: ast.AST) -> Iterator[str]:
         yield from _opened(node)
 
 
+@cache
+def _trees() -> dict[str, ast.AST]:
+    """The syntax of each file of the source, by its path."""
+    files = sorted(SOURCE.rglob("*.py"))
+    return {file.relative_to(SOURCE).as_posix(): ast.parse(file.read_text()) for file in files}
+
+
 def test_no_object_of_ours_is_opened() -> None:
-    for file in sorted(SOURCE.rglob("*.py")):
-        name, found = file.relative_to(SOURCE).as_posix(), list(_opened(ast.parse(file.read_text())))
+    for name, tree in _trees().items():
+        found = list(_opened(tree))
         expected = name in OPENS_FOREIGN
         assert bool(found) is expected, f"{name}: declare the attribute, with a default, and read it: {found}"
 
@@ -149,8 +159,8 @@ def test_opening_an_object_is_found(code: str, found: int) -> None:
 
 def _all_probings() -> dict[str, list[str]]:
     places: dict[str, list[str]] = {}
-    for file in sorted(SOURCE.rglob("*.py")):
-        for place, line in _probings(ast.parse(file.read_text()), f"{file.relative_to(SOURCE).as_posix()}:"):
+    for name, tree in _trees().items():
+        for place, line in _probings(tree, f"{name}:"):
             places.setdefault(place, []).append(line)
     return places
 

@@ -231,7 +231,7 @@ def test_parameters_that_mean_nothing(options, message: str) -> None:
 def test_bad_rows() -> None:
     X = np.random.default_rng(0).normal(size=(40, 6))
     model = KSVD(5, max_iter=2).fit(X)
-    with pytest.raises(ValueError, match="NaN"):
+    with pytest.raises(ValueError, match="Input X contains NaN"):
         KSVD().fit(np.where(X > 2, np.nan, X))
     with pytest.raises(ValueError, match="weights are zero"):
         KSVD().fit(X, sample_weight=np.zeros(40))

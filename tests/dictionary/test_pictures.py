@@ -164,7 +164,7 @@ def test_damaged_files_are_refused(colours, tmp_path) -> None:
         read_picture(tmp_path / "a.tif")
 
 
-@pytest.mark.filterwarnings("ignore::UserWarning:PIL")
+@pytest.mark.filterwarnings("ignore::UserWarning:PIL", "ignore::PIL.Image.DecompressionBombWarning")
 @pytest.mark.parametrize("ending", [".png", ".tif", ".gif", ".bmp", ".jpg", ".webp"])
 def test_damage_of_any_kind_has_one_error(colours, tmp_path, ending) -> None:
     path = tmp_path / f"a{ending}"

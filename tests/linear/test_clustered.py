@@ -73,7 +73,8 @@ def test_notes_and_radius() -> None:
     again = _draw(ready, objective, block, 100, 0).notes
     assert again["mean_sensitivity"] == pytest.approx(ready.scores(block, objective).sum())
     assert 1.0 <= again["mean_sensitivity"] <= 300.0
-    pilot = Acvs(radius="pilot").prepare(block, objective, rng=np.random.default_rng(0)).prepared
+    with pytest.warns(UserWarning, match="near useless"):
+        pilot = Acvs(radius="pilot").prepare(block, objective, rng=np.random.default_rng(0)).prepared
     assert pilot is not None and 0.0 < pilot.radius < 10.0
 
 

@@ -9,6 +9,7 @@ from scipy.optimize import minimize
 from sklearn.linear_model import LogisticRegression
 
 from tithe import Block, build_coreset
+from tithe.core import linear_algebra
 from tithe.core.linear_algebra import effective_support
 from tithe.objectives import LogisticObjective
 from tithe.reduce.calibration import calibrate
@@ -283,3 +284,24 @@ def test_effective_support_is_that_of_its_formula(kind: str) -> None:
     expected = part.sum(axis=0) ** 2 / np.square(part).sum(axis=0)
     rows = sparse.csr_matrix(X) if kind == "sparse" else X
     assert np.allclose(effective_support(rows, bend, centre), expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("layout", ["dense", "csr"])
+def test_the_curvature_of_many_classes_leaves_out_next_to_nothing(layout: str, monkeypatch) -> None:
+    """That of rows between few classes beside that of all: as matrices, and never larger."""
+    rng = np.random.default_rng(3)
+    X, y = rng.normal(size=(6000, 4)) * [1.0, 0.1, 100.0, 1.0], rng.integers(0, 6, 6000)
+    X[:, 0] += 8.0 * y
+    X[:5, 1] *= 1000.0  # rows far out
+    weight = rng.integers(0, 3, len(y)).astype(np.float64)
+    rows = Block(X=sparse.csr_matrix(X) if layout == "csr" else X, y=y, sample_weight=weight)
+    objective = LogisticObjective(classes=tuple(range(6)), fit_intercept=True)
+    params = objective.loose_tolerance().solve(rows, rng=rng)
+    centre = objective.centre(rows)
+    whole = objective.curvature(rows, params, centre)[0]
+    monkeypatch.setattr(linear_algebra, "_EXACT_WORK", 0)
+    few = objective.curvature(rows, params, centre)[0]
+    scale = 1.0 / np.sqrt(np.diag(whole))
+    assert np.abs((few - whole) * scale * scale[:, None]).max() < 2e-3
+    left_out = np.linalg.eigvalsh((whole - few) * scale * scale[:, None])
+    assert left_out.min() > -1e-5 and 0.0 < left_out.max() < 5e-3

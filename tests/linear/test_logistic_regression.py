@@ -380,7 +380,7 @@ def test_bad_rows() -> None:
         model.fit(X, np.zeros(300))
     with pytest.raises(ValueError, match="requires y"):
         model.fit(X, None)
-    with pytest.raises(ValueError, match="NaN"):
+    with pytest.raises(ValueError, match="Input X contains NaN"):
         model.fit(np.where(X[0, 0] == X, np.nan, X), y)
     with pytest.raises(ValueError, match="Negative"):
         model.fit(X, y, sample_weight=-np.ones(300))
@@ -395,3 +395,19 @@ def test_many_different_numbers_are_told_to_be_taken_for_classes() -> None:
     rng = np.random.default_rng(0)
     with pytest.warns(UserWarning, match="y holds 120 different numbers"):
         CoresetLogisticRegression(max_iter=1).fit(rng.normal(size=(240, 1)), np.arange(240) % 120)
+
+
+@pytest.mark.parametrize("separated", [False, True])
+def test_all_rows_of_many_classes_are_fitted_by_newtons_method(separated: bool) -> None:
+    """Among them classes of which uniform rows have next to none, and classes that hardly overlap."""
+    X, y = problem(30_000, 4, 5)
+    y[y == 4] = 0
+    y[::3000] = 4
+    if separated:
+        X[:, 1] += 12.0 * (y % 3)
+    model = CoresetLogisticRegression(tol=1e-6, random_state=0).fit(X, y)
+    assert model.coreset_.provenance["fitted"] == "all rows"
+    found, best = loss(model, X, y)
+    assert found <= best * (1 + 1e-6)
+    low, high = model.certificate_.interval
+    assert low <= found - best + 1e-9 * best and found - best <= high + 1e-9 * best

@@ -186,7 +186,7 @@ def test_targets_are_checked(tmp_path) -> None:
         ours("poisson").fit(X, 0.0 * y)
     with pytest.raises(ValueError, match="must hold numbers"):
         ours("ridge").fit(X, np.full(N, "a"))
-    with pytest.raises(ValueError, match="NaN"):
+    with pytest.raises(ValueError, match="Input y contains NaN"):
         ours("ridge").fit(X, np.where(y > 0, y, np.nan))
     frame = pd.DataFrame(X, columns=list("abcd")).assign(y=y - 1.0)
     frame.to_parquet(tmp_path / "rows.parquet")
@@ -234,3 +234,12 @@ def test_the_unit_of_the_target_does_not_change_a_huber_fit(unit: float) -> None
     plain = CoresetHuberRegressor(alpha=1e-4, random_state=0).fit(X, y)
     scaled = CoresetHuberRegressor(alpha=1e-4 / unit, random_state=0).fit(X, unit * y)
     np.testing.assert_allclose(scaled.coef_, unit * plain.coef_, rtol=1e-3)
+
+
+def test_a_huber_fit_on_hardly_more_rows_than_coefficients_still_reaches_the_minimum() -> None:
+    """Its scale is nearly 0 on the rows kept, where hardly another row has a curvature."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(200, 10))
+    y = X @ rng.normal(size=10) + 2.0 * rng.normal(size=200)
+    few = CoresetHuberRegressor(alpha=0.01, coreset_size=20, random_state=0).fit(X, y)
+    assert few.score(X, y) == pytest.approx(CoresetHuberRegressor(alpha=0.01).fit(X, y).score(X, y), abs=1e-3)

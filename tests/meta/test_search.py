@@ -245,7 +245,6 @@ def test_without_refit_there_is_a_choice_and_no_model(classes) -> None:
         (LogisticRegression(), GRID, {"construction": "bogus"}, "no construction"),
         (LogisticRegression(), GRID, {"objective": "bogus"}, "no objective"),
         (LogisticRegression(), GRID, {"coreset_size": "many"}, "coreset_size"),
-        (LogisticRegression(), GRID, {"calibrate": "maybe"}, "calibrate"),
         (LogisticRegression(), GRID, {"refit": "accuracy"}, "refit names the score 'accuracy', and scoring is None"),
         (LogisticRegression(), GRID, {"refit": 1}, "refit must be True"),
         (LogisticRegression(), GRID, {"scoring": ["accuracy", "f1"]}, "refit must be one of .'accuracy', 'f1'."),

@@ -323,3 +323,20 @@ def test_classes_weigh_what_they_weigh_whatever_is_drawn(seed: int) -> None:
     )
     assert abs(plain.weights()[plain.y == 1].sum() / y.sum() - 1.0) > 0.01
     np.testing.assert_allclose(np.bincount(exact.y, exact.weights()), np.bincount(y), rtol=1e-12)
+
+
+@pytest.mark.parametrize("seed", [0, 3, 6])
+def test_what_a_newton_step_leaves_is_not_underrated_where_columns_are_nearly_collinear(seed: int) -> None:
+    """A few rows far off change sides on the way, and have most of the curvature across the line of the others."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(2000, 1)) + 0.03 * rng.normal(size=(2000, 6))
+    X[:6] += 20.0 * rng.normal(size=(6, 6))
+    y = (X @ rng.normal(size=6) + 3.0 * rng.logistic(size=2000) > 0.0).astype(np.int32)
+    y[:6] = rng.integers(0, 2, 6)
+    block, objective = Block(X=X, y=y), MarginObjective(classes=(0, 1), lam=1000.0, mu=0.05, theta=0.8, tol=1e-13)
+    least = objective.evaluate(block, objective.solve(block, rng=rng)).value
+    params = objective.solve(block.take(np.append(np.arange(0, 6, 2), rng.choice(2000, 200))), rng=rng)
+    point = objective.evaluate(block, params)
+    sums = objective.drift_sums(block, params, objective.metric(block, params).solve(point.gradient))
+    at_least, at_most = sums[4:] / sums[1]
+    assert at_least * (1.0 - 1e-6) <= point.value - least <= at_most * (1.0 + 1e-3)

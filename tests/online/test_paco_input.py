@@ -18,11 +18,11 @@ def test_bad_rows_are_refused_and_none_of_them_is_taken() -> None:
     model = PACO(random_state=0).partial_fit(X)
     bad = X.copy()
     bad[50, 1] = np.nan
-    for rows, message in ((bad, "NaN"), (X[:, :1], "1 features"), (X * 1e80, "scale the rows")):
+    for rows, message in ((bad, "Input X contains NaN"), (X[:, :1], "1 features"), (X * 1e80, "scale the rows")):
         with pytest.raises(ValueError, match=message):
             model.partial_fit(rows)
     assert model.n_rows_ == 100
-    with pytest.raises(ValueError, match="NaN"):
+    with pytest.raises(ValueError, match="Input contains NaN"):
         model.learn_one({"a": float("nan"), "b": 1.0})
 
 

@@ -287,6 +287,7 @@ def test_a_million_away_in_float32(X: np.ndarray) -> None:
     assert ratio_error(float(KMEANS.cost(coreset, query) @ coreset.weights()), full) < 0.05
 
 
+@pytest.mark.filterwarnings("ignore:overflow encountered:RuntimeWarning:numpy")
 def test_too_large_to_add_up() -> None:
     with pytest.raises(ValueError, match="Rescale"):
         build_coreset(np.full((10, 1), 1.7e308), objective=KMEANS, coreset_size=5)

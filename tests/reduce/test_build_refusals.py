@@ -63,7 +63,7 @@ def test_bad_shapes_and_types(X: np.ndarray) -> None:
     with pytest.raises(ValueError, match="y has 5"):
         build_coreset(X, np.zeros(5), objective=KMEANS, coreset_size=10)
     with pytest.raises(ValueError, match="'name' is not numeric"):
-        build_coreset(pd.DataFrame({"a": [1.0], "name": ["x"]}), objective=KMEANS, coreset_size=10)
+        build_coreset(pd.DataFrame({"a": [1.0], "name": ["x"]}), objective=KMEANS, coreset_size=10, encode=False)
     with pytest.raises(ValueError, match="come in the batches"):
         build_coreset(iter([X]), np.zeros(6000), objective=KMEANS, coreset_size=10)
 

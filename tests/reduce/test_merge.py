@@ -234,10 +234,18 @@ def test_other_rows_are_refused(sites, apart) -> None:
         merge_coresets([apart[0], stream.push(sites[1].X, sites[1].y).coreset()])
 
 
-@pytest.mark.parametrize("given", [[], "site.parquet", [3]])
-def test_what_is_no_list_of_coresets_is_refused(given) -> None:
+@pytest.mark.parametrize("given", [[], [3]])
+def test_what_is_no_coreset_is_refused(given) -> None:
     with pytest.raises(ValueError, match="merge_coresets takes"):
         merge_coresets(given)
+    with pytest.raises(ValueError, match="merge_coresets takes"):
+        merge_coresets()
+
+
+def test_coresets_may_be_given_one_by_one(apart) -> None:
+    one_by_one, as_list = (merge_coresets(*given, random_state=0) for given in (apart, [apart]))
+    np.testing.assert_array_equal(one_by_one.X, as_list.X)
+    assert len(merge_coresets(apart[0], random_state=0)) == len(apart[0])
 
 
 def test_the_same_coreset_twice_is_refused_unless_asked_for(apart) -> None:

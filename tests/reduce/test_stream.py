@@ -201,7 +201,7 @@ def test_a_first_leaf_of_one_class(problem: Block) -> None:
         ({"half_life": 0.0}, "half_life must be a positive number"),
         ({"half_life": np.nan}, "half_life must be a positive number"),
         ({"half_life": "x"}, "half_life must be"),
-        ({"window": 10}, "less than one leaf"),
+        ({"window": 10, "leaf_size": 20}, "less than one leaf of 20: leave leaf_size out"),
         ({"window": "x"}, "window must be a whole number"),
         ({"random_state": -1}, "random_state must not be negative"),
         ({"construction": "magic"}, "no construction named 'magic'"),
@@ -232,6 +232,13 @@ class TestWindow:
         assert_same(one, many.coreset())
         make(**options).push(problem.X[:7777]).checkpoint(tmp_path / "c")
         assert_same(CoresetStream.resume(tmp_path / "c").push(problem.X[7777:]).coreset(), one)
+
+    def test_chooses_its_leaf_size(self, problem) -> None:
+        for window in (5, 4000):
+            stream = CoresetStream(KMEANS, coreset_size=100, window=window, random_state=0).push(problem.X)
+            assert window <= stream.coreset().n_seen <= window + window // 8 + stream.leaf_size
+        usual = CoresetStream(KMEANS, coreset_size=100)
+        assert CoresetStream(KMEANS, coreset_size=100, window=10**9).leaf_size == usual.leaf_size
 
     def test_a_whole_stream_within_the_window_is_all_of_it(self, problem) -> None:
         assert make(window=50_000).push(problem.X).coreset().n_seen == 23_000

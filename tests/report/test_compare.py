@@ -10,12 +10,13 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn.linear_model import LogisticRegression, Ridge
-from sklearn.metrics import r2_score
+from sklearn.metrics import average_precision_score, f1_score, log_loss, r2_score
+from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
 import tithe
 from tithe import Block, compare, open_dataset
 from tithe.objectives import KMeansObjective, LeastSquaresObjective, LogisticObjective
-from tithe.report.compare import Judge
+from tithe.report.compare import Judge, Runner, _limit_of_excess
 from tithe.report.comparison import PHASES, Comparison
 
 
@@ -291,3 +292,90 @@ def test_a_uniform_draw_in_the_place_of_another_is_told() -> None:
     drawn = [line["drawn_uniformly"] for line in result.table]
     assert drawn == [False, False, True]
     assert "30 rows by calibrated influence" in result.draw_note and result.draw_note in result.to_html()
+
+
+def test_the_target_says_what_is_compared() -> None:
+    X, score, _ = _rows(600)
+    options = {"sizes": [100], "n_repeats": 1, "constructions": ["uniform"]}
+    for y, objective in ((None, "kmeans"), (score, "least_squares"), (score > 0, "logistic")):
+        assert compare(X, y, **options).objective == objective
+
+
+def test_any_estimator_is_judged_on_rows_held_out() -> None:
+    X, score, _ = _rows(3000)
+    options = {"sizes": [200], "n_repeats": 2}
+    numbers = compare(X, score, learner=DecisionTreeRegressor(max_leaf_nodes=8), **options)
+    assert numbers.objective == "DecisionTreeRegressor" and numbers.quality == "R²"
+    assert "polish" not in str(numbers.recommendation) and "distortion" not in repr(numbers)
+    labels = np.where(score > 1.0, "b", "a")
+    classes = compare(X, labels, learner=DecisionTreeClassifier(max_leaf_nodes=8), **options)
+    for result in (numbers, classes):
+        lowest = min(run["held_out_loss"] for run in result.runs if run["size"] == result.n_rows)
+        assert result.table[0]["method"] == "all rows"
+        assert all(run["excess"] == pytest.approx(run["held_out_loss"] / lowest - 1) for run in result.runs)
+    with pytest.raises(ValueError, match="not both"):
+        compare(X, score, objective="ridge", learner=DecisionTreeRegressor(), **options)
+    with pytest.raises(ValueError, match="leave polish at 0"):
+        compare(X, score, learner=DecisionTreeRegressor(), polish=1, **options)
+
+
+@pytest.mark.parametrize("labels", [("no", "yes"), ("yes", "no")])
+def test_a_rare_class_has_its_scores_and_accuracy_its_baseline(rng: np.random.Generator, labels) -> None:
+    X, names = rng.normal(size=(2000, 2)), tuple(sorted(labels))
+    y = np.where(rng.random(2000) < 1 / (1 + np.exp(3 - 2 * X[:, 0])), labels[1], labels[0])
+    objective = LogisticObjective(classes=names)
+    held_out = Block(X=X, y=y, sample_weight=rng.random(2000))
+    params = objective.solve(Block(X=X, y=y), rng=rng)
+    model, judge = LogisticRegression().fit(X, y), Judge(objective, held_out, labels=names)
+    happened, options = y == labels[1], {"sample_weight": held_out.weights()}
+    chance = model.predict_proba(X)[:, names.index(labels[1])]
+    found = judge.event_scores(params)
+    assert found["average_precision"] == pytest.approx(average_precision_score(happened, chance, **options), rel=1e-3)
+    assert found["f1"] == pytest.approx(f1_score(happened, model.predict(X) == labels[1], **options), rel=1e-2)
+    baseline = 1 - np.average(happened, weights=held_out.weights())
+    assert f"Always to say {labels[0]} has an accuracy of {baseline:.4g}" in judge.baseline_note
+    assert judge.scores(params)[1] == pytest.approx(log_loss(y, model.predict_proba(X), **options), rel=1e-3)
+
+
+def test_it_says_what_it_takes_and_can_be_stopped_with_what_it_has(monkeypatch) -> None:
+    X, said, run = _rows(2000)[0], [], Runner.run
+    options = {"objective": KMeansObjective(n_clusters=2), "sizes": [60, 100], "n_repeats": 3, "announce": said.append}
+
+    def stop_at(number: int) -> None:
+        runs_before = iter(range(100))
+
+        def stopped(runner: Runner, *given):
+            if next(runs_before) == number:
+                raise KeyboardInterrupt
+            return run(runner, *given)
+
+        monkeypatch.setattr(Runner, "run", stopped)
+
+    stop_at(8)  # after three methods at two sizes, and two methods of the next round
+    result = compare(X, **options)
+    assert "on all 1," in said[0] and "the others on 60 to 100" in said[0] and "about" in said[0]
+    assert [line["n_repeats"] for line in result.table[1:]] == [1] * 6
+    note = "Stopped after 2 of 6 rounds"
+    assert note in result.stopped_note and note in repr(result) and note in result.to_html()
+    stop_at(1)
+    with pytest.raises(KeyboardInterrupt):  # nothing to compare yet
+        compare(X, **options)
+
+
+def test_a_size_that_was_not_asked_for_is_drawn_before_it_is_recommended() -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(4000, 3))
+    y = X @ [1.0, -1.0, 2.0] + rng.normal(size=4000)
+    result = compare(X, y, objective="ridge", sizes=[20], n_repeats=2, full_seconds=1e9)
+    drawn = {line["size"]: line for line in result.table if line["method"] == "calibrated influence"}
+    assert 20 in drawn and len(drawn) > 1 and result.recommendation.tried
+    enough = [line for line in drawn.values() if line["excess_limit"] <= 0.01]
+    assert enough and all(line["excess_high"] <= line["excess_limit"] for line in drawn.values())
+
+
+def test_the_limit_of_an_excess_holds_in_19_of_20_draws() -> None:
+    rng = np.random.default_rng(0)
+    for freedom in (2, 10):  # the excess of a fit is a sum of squares of normal errors
+        draws = rng.chisquare(freedom, size=(4000, 21))
+        assert np.mean([few[-1] <= _limit_of_excess(list(few[:-1])) for few in draws]) > 0.95
+    assert _limit_of_excess([0.5]) == 0.5 and _limit_of_excess([0.5, np.inf]) == np.inf

@@ -9,7 +9,7 @@ import pytest
 from example_table import typed_table
 
 from tithe.rows.learn import SAMPLE_ROWS, learn_schema
-from tithe.rows.options import TableOptions
+from tithe.rows.uses import TableOptions
 
 
 def learned(values, name="x", **options):
@@ -263,27 +263,33 @@ def test_no_feature_left():
 # -- dates -----------------------------------------------------------------------------------------
 
 
+def waves(cycle):
+    return [f"x {cycle} {wave}{h}" for h in ("", " 2", " 3") for wave in ("sin", "cos")]
+
+
 def test_parts_of_dates():
     start = datetime(2022, 1, 1)
     days = [start + timedelta(days=int(d)) for d in range(0, 720, 10)]
     names, X = encoded(days, scale="none")
-    assert names == ["x", "x year sin", "x year cos", "x week sin", "x week cos"]
+    assert names == ["x", *waves("year"), *waves("week")]
     assert X[0, 0] == (start - datetime(1970, 1, 1)).days
     np.testing.assert_allclose(X[0, 1:3], [0, 1], atol=1e-12)
-    np.testing.assert_allclose(X[:, 1] ** 2 + X[:, 2] ** 2, 1)
-    np.testing.assert_allclose(X[7, 3:], X[0, 3:], atol=1e-12)  # ten weeks later
+    for h in (1, 2, 3):
+        np.testing.assert_allclose(X[:, 2 * h - 1] ** 2 + X[:, 2 * h] ** 2, 1 / h**2)
+    np.testing.assert_allclose(X[7, 7:], X[0, 7:], atol=1e-12)  # ten weeks later
 
 
 def test_time_of_day_where_it_varies():
     hours = [datetime(2022, 1, 1, tzinfo=UTC) + timedelta(hours=6 * h) for h in range(40)]
     names, X = encoded(hours)
-    assert names[-2:] == ["x day sin", "x day cos"]
-    np.testing.assert_allclose(X[:4, -2:], [[0, 1], [1, 0], [0, -1], [-1, 0]], atol=1e-6)
+    assert names[-6:] == waves("day")
+    np.testing.assert_allclose(X[:4, -6:-4], [[0, 1], [1, 0], [0, -1], [-1, 0]], atol=1e-6)
 
 
-def test_only_cycles_that_are_seen_whole():
-    days = [datetime(2022, 3, 1) + timedelta(days=d) for d in range(60)]
-    assert encoded(days)[0] == ["x", "x week sin", "x week cos"]
+def test_only_cycles_that_are_seen():
+    days = [datetime(2022, 3, 1) + timedelta(days=d) for d in range(100)]
+    assert encoded(days)[0] == ["x", *waves("year"), *waves("week")]
+    assert encoded(days[:60])[0] == ["x", *waves("week")]
     assert encoded(days[:5])[0] == ["x"]
 
 
@@ -298,4 +304,4 @@ def test_dates_as_a_number_dropped_or_refused():
 def test_gaps_in_dates():
     names, X = encoded(["2022-01-01", "2022-01-03", "?", "2022-01-08"], scale="none")
     assert names[-1] == "x missing"
-    assert X[2].tolist() == [18995.0, 0, 0, 1]
+    assert X[2].tolist() == [18995.0, *[0] * 6, 1]

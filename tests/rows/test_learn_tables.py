@@ -9,8 +9,8 @@ import pytest
 from example_table import text_table, typed_table
 
 from tithe.rows.learn import SAMPLE_ROWS, learn_schema, spread_rows
-from tithe.rows.options import TableOptions
 from tithe.rows.schema import WIDEST_DENSE
+from tithe.rows.uses import TableOptions
 
 
 def learned(values, name="x", **options):

@@ -205,6 +205,7 @@ def test_a_libsvm_row_is_wrong_if_sklearn_does_not_parse_it() -> None:
         "'",
     ],
 )
+@pytest.mark.filterwarnings("ignore:overflow encountered:RuntimeWarning:numpy")
 def test_headers_of_numpy_files(tmp_path, shape) -> None:
     header = f"{{'descr': '<f8', 'fortran_order': False, 'shape': {shape}, }}\n".encode()
     data = b"\x93NUMPY\x02\0" + struct.pack("<I", len(header)) + header + bytes(960)

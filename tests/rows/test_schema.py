@@ -13,8 +13,8 @@ from example_table import text_table, typed_table
 from tithe import CoresetKMeans, EncodingWarning, open_dataset
 from tithe.core.errors import FileFormatError
 from tithe.rows.learn import learn_schema
-from tithe.rows.options import TableOptions
 from tithe.rows.schema import TableSchema
+from tithe.rows.uses import TableOptions
 from tithe.storage.values import packed, unpacked
 
 

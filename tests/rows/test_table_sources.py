@@ -11,7 +11,7 @@ from tithe import CoresetKMeans, CoresetLogisticRegression, CoresetSearchCV, bui
 from tithe.core.errors import FileFormatError
 from tithe.rows import datasets
 from tithe.rows.learn import SAMPLE_ROWS
-from tithe.storage.coresets import load_schema
+from tithe.storage.coresets import load_coreset, load_schema
 
 
 def rows_of(source, leaf_rows=None):
@@ -117,8 +117,9 @@ def test_schema_of_a_coreset_file(tmp_path):
     save_coreset(coreset, tmp_path / "c.parquet", schema=source.schema)
     assert load_schema(tmp_path / "c.parquet") == source.schema
     assert pq.read_schema(tmp_path / "c.parquet").names[: source.n_features] == source.feature_names
-    save_coreset(coreset, tmp_path / "c.parquet")
-    assert load_schema(tmp_path / "c.parquet") is None
+    save_coreset(coreset, tmp_path / "c.parquet")  # the coreset knows it, too
+    assert load_schema(tmp_path / "c.parquet") == source.schema == coreset.schema
+    assert load_coreset(tmp_path / "c.parquet").schema == source.schema
     with pytest.raises(ValueError, match="of other rows"):
         save_coreset(coreset, tmp_path / "c.parquet", schema=open_dataset(pd.DataFrame({"a": [1.0, 2.0]})).schema)
     (tmp_path / "x.parquet").write_bytes(b"nothing")

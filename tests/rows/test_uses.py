@@ -51,8 +51,8 @@ def test_watch_counts_what_training_rows_had_not() -> None:
         text_table(typed.slice(0, 4)).set_column(1, "age", [age]).set_column(4, "colour", [["pink", None, "red", ""]])
     )
     watched = {watch.name: watch for watch in schema.watch(rows)}
-    assert watched["age"] == ColumnWatch("age", rows=4, gaps=2, unreadable=1, outside=1)
-    assert watched["colour"] == ColumnWatch("colour", rows=4, gaps=2, unseen=1)
+    assert watched["age"] == ColumnWatch("age", rows=4, gaps=2, unreadable=1, outside=1, had_gaps=True)
+    assert watched["colour"] == ColumnWatch("colour", rows=4, gaps=2, unseen=1, had_gaps=True)
 
 
 @pytest.mark.parametrize(

@@ -185,8 +185,19 @@ def cost_certificate(
     )
 
 
-def likelihood_certificate(full: float, coreset_value: float, n_rows: int, *, passes: int) -> Certificate:
-    """A certificate from the mean log-likelihood of a row, of all rows and as the coreset says."""
+def likelihood_certificate(
+    full: float, coreset_value: float, n_rows: int, *, passes: int, single: float | None = None
+) -> Certificate:
+    """A certificate from the mean log-likelihood of a row, of all rows and as the coreset says.
+
+    ``single`` is what the coreset says of one normal distribution, about: the mixture is told beside it.
+    """
+    beside = ""
+    if single is not None:
+        gain = coreset_value - single
+        times = f", by which a row is {grouped(math.exp(gain), 2)} times as likely" if 0.01 < gain < 10.0 else ""
+        beside = f", about {grouped(abs(gain), 3)} {'more' if gain >= 0.0 else 'less'} than under a single normal "
+        beside += f"distribution{times}"
     return Certificate(
         kind="exact",
         quantity="log_likelihood",
@@ -194,6 +205,6 @@ def likelihood_certificate(full: float, coreset_value: float, n_rows: int, *, pa
         coreset_error=coreset_value - full,
         n_rows=n_rows,
         passes=passes,
-        sentence=f"The mean log-likelihood of a row is exactly {grouped(full)} on all {n_rows:,} rows; the coreset "
-        f"says {grouped(coreset_value)}.",
+        sentence=f"The mean log-likelihood of a row is exactly {grouped(full)} on all {n_rows:,} rows{beside}; the "
+        f"coreset says {grouped(coreset_value)}.",
     )

@@ -14,6 +14,7 @@ from tithe.certify.certificate import Certificate, grouped
 from tithe.certify.cost import coreset_clause, relative_error
 from tithe.core.contracts import Source
 from tithe.core.data import Array, Block, Coreset
+from tithe.core.errors import NoRowsError
 from tithe.core.passes import DataPass
 from tithe.core.seeding import Reservoir, Split, hash_limit, key_of, rng_for, uniform_of
 
@@ -24,26 +25,34 @@ _RISK = 1e-6  # that all rows of a class are held out
 _CONFIDENCE, _NORMAL_QUANTILE = 0.95, 1.959964
 
 
-def score_certificate(score: Callable[[Block], float], block: Block, coreset_score: float) -> Certificate:
-    """The score on held-out rows of positive weight, with an interval from the scores of twenty parts of them."""
+def score_certificate(
+    score: Callable[[Block], float], block: Block, coreset_score: float, *, named: str, beside: str
+) -> Certificate:
+    """The score on held-out rows of positive weight, with an interval from the scores of twenty parts of them.
+
+    ``beside`` says in words what a model would reach that knows nothing; it may be empty.
+    """
     if len(block) < MIN_ROWS_TO_CERTIFY:
-        raise ValueError(f"{len(block)} rows that were not learned from are too few to certify by: give new rows.")
+        raise NoRowsError(f"{len(block)} rows that were not learned from are too few to certify by: give new rows.")
     order = rng_for(0, "certify").permutation(len(block))
     scores = [score(block.take(np.sort(rows))) for rows in np.array_split(order, _N_PARTS)]
     value = score(block)
     half = float(stats.t.ppf(0.975, _N_PARTS - 1) * np.std(scores, ddof=1) / np.sqrt(_N_PARTS))
+    low, high = value - half, value + half
+    if named != "score":  # accuracy and R² are at most 1
+        high = min(1.0, high)
     return Certificate(
         kind="estimate",
         quantity="score",
         value=value,
         coreset_error=relative_error(coreset_score, value),
         confidence=_CONFIDENCE,
-        interval=(value - half, value + half),
+        interval=(low, high),
         n_rows=len(block),
         passes=2,
         sentence=(
-            f"Score {value:.4f} +- {half:.4f} (95 %) on {len(block):,} rows that were not learned from; "
-            f"{coreset_score:.4f} on the coreset itself, which it was fitted to."
+            f"The {named} is {value:.4f} on {len(block):,} rows that were not learned from (95 %: {low:.4f} "
+            f"to {high:.4f}){beside}; on the coreset itself, which it was fitted to, it is {coreset_score:.4f}."
         ),
     )
 

@@ -21,7 +21,6 @@ _ROUNDS_BY_SAMPLE = 8  # after which the curvature of a sample, which mostly tak
 _CAUTION_FACTOR, _MAX_CAUTION = 30.0, 1e6  # caution with the coreset's correlations after a round that failed
 _MAX_STEPS_TRIED = 6  # in one round: each costs a pass over the data
 _MAX_NEWTON_COEFFICIENTS = 250  # up to this number the curvature is cheap to compute at every point
-_MAX_WORK = 20_000_000_000  # rows times squared coefficients: with more, the curvature of all rows is too expensive
 _MIN_COLUMN_SUPPORT = 300.0  # effective rows for which the curvature in a column is known to about 6 %
 
 
@@ -61,8 +60,8 @@ def polish_by_descent(
     target = tol if auto else 0.0
     n_passes_before = data.n_passes
     polisher = _DescentPolisher(objective, data, coreset, params)
-    if calibrate and not polisher.gap().below(target):
-        polisher.step_by_calibration(rng, move=rounds == 0 or not polisher.gap().exact)
+    if calibrate and not polisher.is_below(target):
+        polisher.step_by_calibration(rng, move=rounds == 0 or not polisher.is_exact)
     for number in range(rounds):
         if polisher.is_below(target):
             break
@@ -100,6 +99,7 @@ class _DescentPolisher:
             objective, data, params, coreset, diagonal=self._exact, centre=self._centre
         )
         self._caution = 1.0
+        self._pilot = coreset.pilot
         self._renews_hessian = False
         self._gap: Gap | None = None
         self._hessian_at: Array | None = None  # where the curvature of all rows was taken
@@ -121,16 +121,24 @@ class _DescentPolisher:
 
     def _take_curvature_of_all_rows(self, params: Array) -> None:
         weight = self.coreset.weight_seen  # of all rows
-        hessian = self.data.total(
-            lambda leaf: self.objective.curvature(leaf, params, self._centre, total_weight=weight)
-        )
-        self._curvature, self._hessian_at = replace(self._curvature, groups=(), hessian=hessian), params
+        self._curvature = self._curvature.of_all_rows(self.objective, self.data, params, self._centre, weight)
+        self._hessian_at = params
+
+    def _gives_up_sample(self) -> bool:
+        """From now on, take the curvature from all rows if it comes from a sample; False if that is too expensive."""
+        self._renews_hessian |= self._curvature.can_be_of_all_rows(self.data, self.descent.params)
+        return self._renews_hessian
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether a Newton step leads to the minimum."""
+        return self.objective.constant_curvature and self._curvature.is_whole
 
     def gap(self) -> Gap:
-        """The gap at the present parameters, from the curvature there."""
+        """The gap at the present parameters, from the curvature there: that of all rows, unless it is too expensive."""
         descent = self.descent
         if self._gap is None:
-            if self._renews_hessian and self._hessian_at is not descent.params:
+            if self._gives_up_sample() and self._hessian_at is not descent.params:
                 self._take_curvature_of_all_rows(descent.params)
             self._gap = gap_at(
                 self.objective,
@@ -147,7 +155,8 @@ class _DescentPolisher:
         """Whether the relative gap is at most ``tol``; an expensive curvature is not computed if it plainly is not."""
         point = self.descent.point
         estimate = 0.5 * float(np.vdot(point.gradient, self.descent.newton()))
-        if self._is_expensive() and estimate > tol * point.value and point.bound > tol * point.value:
+        cheap = not (self._is_expensive() or self._curvature.groups)
+        if not cheap and min(estimate, point.bound) > tol * point.value:
             return False
         return self.gap().below(tol)
 
@@ -156,14 +165,13 @@ class _DescentPolisher:
         return bool(self.descent.params.size > _MAX_NEWTON_COEFFICIENTS)
 
     def use_curvature_of_all_rows(self) -> None:
-        """From now on, take the curvature at each point from all rows, if it comes from a sample and is not expensive.
+        """Take the curvature at each point from all rows, if it comes from a sample and is not too expensive.
 
         With few rows of very large values, or classes that hardly overlap, that of a sample can be far from it.
         """
-        if not self._curvature.groups or self.data.n_rows * self.descent.params.size**2 > _MAX_WORK:
-            return
-        self._renews_hessian, self._gap = True, None
-        self.descent.renew(self._metric(self.descent.params, self.descent.point))
+        if self._curvature.groups and self._gives_up_sample():
+            self._gap = None
+            self.descent.renew(self._metric(self.descent.params, self.descent.point))
 
     def step_by_calibration(self, rng: Rng, *, move: bool) -> None:
         """Calibrate the coreset to the totals at the present parameters.
@@ -181,13 +189,21 @@ class _DescentPolisher:
             self.descent.recall(before, point)
 
     def step_by_descent(self) -> bool:
-        """One round of descent; False if it fails even with the largest caution."""
+        """One round of descent; False if it fails even with the largest caution.
+
+        A fit on few rows may leave a scale so small that hardly a row has a curvature there. From such a place the
+        descent goes on at the rough solution that the coreset was drawn by, if that has a smaller loss.
+        """
         if self.descent.round(most_tries=_MAX_STEPS_TRIED):
             self._update()
             return True
         self._caution *= _CAUTION_FACTOR
         if self._caution > _MAX_CAUTION:
-            return False
+            pilot, self._pilot, self._caution = self._pilot, None, 1.0
+            if pilot is None or not self.descent.go_to(pilot):
+                return False
+            self._update()
+            return True
         self.descent.renew(self._metric(self.descent.params, self.descent.point))
         return True
 

@@ -29,6 +29,7 @@ from tithe.cli.sources import (
     TABLE_OPTIONS,
     SourceOptions,
     check_apart,
+    check_coreset_name,
     refuse_given,
     skipped_rows,
     source_options,
@@ -88,6 +89,7 @@ def build(  # type: ignore[no-untyped-def]
     from tithe.storage.checkpoint import remove_state
     from tithe.storage.coresets import free_names, save_coreset
 
+    check_coreset_name(output)
     check_output(output)
     check_apart(output, where)
     goal = resolve("objective", objective)(**parameters)

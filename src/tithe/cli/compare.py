@@ -17,8 +17,8 @@ from tithe.cli.options import (
     running_engine,
     seed_option,
 )
-from tithe.cli.sources import checked_output, source_options
-from tithe.core.params import CORESET_SIZE, POLISH
+from tithe.cli.sources import SourceOptions, check_classes, checked_output, source_options, was_given
+from tithe.core.params import CORESET_SIZE, POLISH, Target
 from tithe.core.registry import names, resolve
 
 _POLISH = Value(POLISH, name="ROUNDS|auto")
@@ -67,6 +67,13 @@ def _as_constructions(context: Any, param: Any, text: str) -> list[str]:
     callback=_as_constructions,
     help="How rows are chosen. A plain random sample is always compared as well.",
 )
+@click.option(
+    "--learner",
+    metavar="NAME",
+    help="In place of --objective: logistic, hist-gradient-boosting, lightgbm, random-forest, ..., or the dotted name "
+    "of an installed estimator.",
+)
+@click.option("--many-classes", is_flag=True, help="Take a target of hundreds of values or of many numbers as classes.")
 @click.option("--calibrate/--no-calibrate", default=True, help="Adjust weights to exact totals.")
 @click.option("--polish", type=_POLISH, default=0, help="Passes that improve each solution, on lines of their own.")
 @click.option("--repeats", type=click.IntRange(min=1), default=5, help="Draws of each kind.")
@@ -81,31 +88,39 @@ def _as_constructions(context: Any, param: Any, text: str) -> list[str]:
 @jobs_option
 @engine_options
 def compare(  # type: ignore[no-untyped-def]
-    where, how, output, sizes, objective, constructions, calibrate, polish, repeats, holdout, tol, full_seconds, memory,
-    seed, jobs, engine, scheduler, **parameters,
+    where, how, output, sizes, objective, learner, many_classes, constructions, calibrate, polish, repeats, holdout,
+    tol, full_seconds, memory, seed, jobs, engine, scheduler, **parameters,
 ):  # fmt: skip
     """Fit on coresets, on random samples and on all rows, and recommend one of them.
 
-    SOURCE is a file, a folder, a pattern in quotes, a URL, or several of these. The folder OUTPUT gets report.html,
-    results.json and table.csv.
+    SOURCE is a file, a folder, a pattern in quotes, a URL, or several of these. With --target and without --objective
+    it is logistic regression for classes, and ridge regression for numbers. The folder OUTPUT gets report.html,
+    results.json and table.csv. Ctrl-C ends it with what it has by then.
 
     \b
     Example:
       tithe compare rows.csv -k 20 -o comparison
-      tithe compare data/ --objective logistic --target y --sizes 0.1%,1%,5% -o comparison
+      tithe compare data/ --target y --sizes 0.1%,1%,5% -o comparison
+      tithe compare data/ --target y --learner hist-gradient-boosting -o comparison
       tithe compare rows.parquet --objective ridge --target price --constructions auto,leverage -o comparison
     """
     output = checked_output(output, where)
-    goal = resolve("objective", objective)(**parameters)
-    how.check_target(where, goal.target)
+    goal, target = _goal(how, objective, learner, parameters)
+    how.check_target(where, target)
     with running_engine(engine, scheduler, jobs) as runs_on:
         from tithe.report.compare import compare as run_comparison
 
         source = how.open(where)
+        model = None
+        if learner is not None and goal is None:
+            model = _estimator(learner, source, seed)
+        if not many_classes and _is_classification(goal, model, source):
+            check_classes(source, how["target"])
         with steps() as step:
             result = run_comparison(
                 source,
                 objective=goal,
+                learner=model,
                 sizes=sizes,
                 constructions=constructions,
                 calibrate=calibrate,
@@ -118,14 +133,57 @@ def compare(  # type: ignore[no-untyped-def]
                 engine=runs_on,
                 random_state=seed,
                 progress=step,
+                announce=lambda said: click.echo(said, err=True),
             )
         page = result.write(output)
-    title = f"{objective} on {result.n_rows:,} rows, {result.n_held_out:,} held out"
+    title = f"{result.objective} on {result.n_rows:,} rows, {result.n_held_out:,} held out"
     print_table(title, *result.text_rows())
-    for note in filter(None, (result.reference_note, result.draw_note, result.worth_note)):
+    for note in result.notes:
         click.echo(note)
     click.echo(str(result.recommendation))
     click.echo(f"Report: {page}")
+
+
+def _goal(how: SourceOptions, objective: str, learner: str | None, parameters: dict[str, Any]) -> tuple[Any, Target]:
+    """The objective, None where the target or a learner decides; and the kind of target that it needs."""
+    asked = was_given("objective")
+    if learner is not None and asked:
+        raise click.UsageError("Give --objective or --learner, not both.")
+    if learner in names("objective"):
+        goal = resolve("objective", learner)()
+        return goal, goal.target
+    if learner is not None:
+        return None, "class"
+    if asked or how["target"] is None:
+        goal = resolve("objective", objective)(**parameters)
+        return goal, goal.target
+    for name in filter(was_given, parameters):
+        raise click.UsageError(f"--{name.replace('_', '-')} is of --objective {objective}: name that, too.")
+    return None, None
+
+
+def _estimator(name: str, source: Any, seed: int) -> Any:
+    """A new estimator: of an ensemble a classifier or a regressor, according to the target."""
+    from tithe.cli.fit import installed_estimator, named_ensemble
+
+    dotted, parameters = named_ensemble(name, "classes" if _target_holds_classes(source) else "numbers")
+    return installed_estimator(dotted, estimator_parameters=parameters, random_state=seed).estimator
+
+
+def _target_holds_classes(source: Any) -> bool:
+    from tithe.core.labels import holds_classes
+    from tithe.core.seeding import rng_for
+
+    y = source.sample(None, rng=rng_for(0, "task")).y
+    return y is not None and holds_classes(y)
+
+
+def _is_classification(goal: Any, model: Any, source: Any) -> bool:
+    from sklearn.base import is_classifier
+
+    if model is not None:
+        return bool(is_classifier(model))
+    return _target_holds_classes(source) if goal is None else goal.target == "class"
 
 
 @click.command(cls=Command)

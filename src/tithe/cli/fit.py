@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import ast
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib import import_module
 from inspect import cleandoc, signature
@@ -27,6 +26,9 @@ from tithe.cli.main import (
 from tithe.cli.options import (
     SHARE,
     as_click,
+    as_parameters,
+    class_weight_option,
+    construction_options,
     engine_options,
     jobs_option,
     parameter_options,
@@ -39,17 +41,20 @@ from tithe.cli.size import checkpoint_options, choose_size, earlier_run, print_p
 from tithe.cli.sources import (
     TABLE_OPTIONS,
     SourceOptions,
+    check_classes,
     checked_output,
     names_of_rows,
     refuse_given,
     skipped_rows,
     source_options,
 )
-from tithe.core.params import POLISH, Option, Target, resolve_size
+from tithe.core.params import MOST_CLASSES, POLISH, Option, Target, resolve_size
 from tithe.core.progress import ProgressBar
 from tithe.core.registry import names, resolve
+from tithe.rows.uses import Watch, announce_unlike
 
 if TYPE_CHECKING:  # a command that only shows its options need not load these
+    from tithe.certify import Certificate
     from tithe.core.contracts import Source
     from tithe.core.data import Block
     from tithe.fit.base import CoresetLearner
@@ -65,20 +70,6 @@ _NOT_OF_CORESETS = (
 )
 
 
-def _as_parameters(context: Any, param: Any, texts: Any) -> dict[str, Any]:
-    """``NAME=VALUE`` as parameters; a value that is no Python literal is a text."""
-    values = {}
-    for text in texts:
-        name, equals, value = text.partition("=")
-        if not equals:
-            raise click.BadParameter(f"{text!r} is not NAME=VALUE.")
-        try:
-            values[name] = ast.literal_eval(value)
-        except (SyntaxError, ValueError):
-            values[name] = value
-    return values
-
-
 # estimators by a short name: the dotted name without Classifier or Regressor, and parameters that keep them quiet
 _ENSEMBLES: dict[str, tuple[str, dict[str, Any]]] = {
     "catboost": ("catboost.CatBoost", {"verbose": False, "allow_writing_files": False}),
@@ -87,12 +78,11 @@ _ENSEMBLES: dict[str, tuple[str, dict[str, Any]]] = {
     "random-forest": ("sklearn.ensemble.RandomForest", {}),
     "xgboost": ("xgboost.XGB", {}),
 }
-_MAX_CLASSES = 20  # whole numbers of more values than this are numbers
 
 _parameter_option = click.Option(
     ["-p", "--parameter", "estimator_parameters"],
     multiple=True,
-    callback=_as_parameters,
+    callback=as_parameters,
     metavar="NAME=VALUE",
     help="A parameter of the estimator.",
 )
@@ -119,11 +109,13 @@ class LearnerGroup(RegisteredGroup):
         if name in _ENSEMBLES:
             return _ensemble_command(name)
         if "." in name:
-            cls, options = partial(installed_estimator, name), [_parameter_option]
+            cls, options = partial(installed_estimator, name), [_parameter_option, class_weight_option]
             summary, target = f"{name}, an installed estimator, on a coreset.", "--target y "
         else:
             cls = resolve("learner", name)
             options = parameter_options(cls)
+            if "class_weight" in signature(cls).parameters:
+                options.append(class_weight_option)
             target = "--target y " if issubclass(cls, (ClassifierMixin, RegressorMixin)) else ""
             if "polish" in signature(cls).parameters:
                 options.append(as_click(cls, Option("polish", POLISH, "Passes that improve the solution, or auto.")))
@@ -132,11 +124,22 @@ class LearnerGroup(RegisteredGroup):
         example = f"tithe fit {name} rows.csv {target}-o result"
         return LearnerCommand(
             name,
-            params=[*options, *_fit.params],
+            params=[*options, *(param for param in _fit.params if _takes(cls, str(param.name)))],
             callback=partial(_fit.callback, name=name, cls=cls),
             help=f"{summary}\n\n{cleandoc(_fit.help or '')}\n\n\b\nExample:\n  {example}",
             short_help=summary,
         )
+
+
+def _takes(cls: Any, name: str) -> bool:
+    """Whether a learner takes an option of `tithe fit`: not all are drawn by a construction, or predict classes."""
+    if isinstance(cls, partial):
+        return True
+    if name == "many_classes":
+        from sklearn.base import ClassifierMixin
+
+        return issubclass(cls, ClassifierMixin)
+    return name not in ("construction", "calibrate") or name in signature(cls).parameters
 
 
 def _ensemble_command(name: str) -> click.Command:
@@ -146,9 +149,9 @@ def _ensemble_command(name: str) -> click.Command:
         ["--task"],
         type=click.Choice(["classes", "numbers"]),
         help="What the target holds. By default: classes if it is text, true or false, or whole numbers of at most "
-        f"{_MAX_CLASSES} values.",
+        f"{MOST_CLASSES} values.",
     )
-    options = [_parameter_option, task]
+    options = [_parameter_option, task, class_weight_option]
     if name != "random-forest":
         text = "Share of the rows kept that the number of rounds is chosen on; 0 takes n_estimators as it is."
         share = click.FloatRange(0, 1, max_open=True)
@@ -166,18 +169,25 @@ def _ensemble_command(name: str) -> click.Command:
     )
 
 
+def named_ensemble(name: str, task: str) -> tuple[str, dict[str, Any]]:
+    """The dotted name of an estimator, of an ensemble for the task, and parameters that keep it quiet."""
+    if name not in _ENSEMBLES:
+        return name, {}
+    stem, quiet = _ENSEMBLES[name]
+    return f"{stem}{'Classifier' if task == 'classes' else 'Regressor'}", quiet
+
+
 def _ensemble(name: str, where: Sequence[str], how: SourceOptions, options: dict[str, Any]) -> dict[str, Any]:
     """The options of `installed_estimator` for an ensemble of trees: with its dotted name in place of the task."""
-    stem, quiet = _ENSEMBLES[name]
     task = options.pop("task") or _task_of(where, how)
-    dotted = f"{stem}{'Classifier' if task == 'classes' else 'Regressor'}"
+    dotted, quiet = named_ensemble(name, task)
     click.echo(f"{dotted}: the target holds {task}.", err=True)
     return {**options, "name": dotted, "estimator_parameters": {**quiet, **options["estimator_parameters"]}}
 
 
 def _task_of(where: Sequence[str], how: SourceOptions) -> str:
     """Whether the target holds classes or numbers, by a look at some rows."""
-    from tithe.core.labels import distinct_labels
+    from tithe.core.labels import holds_classes
     from tithe.core.seeding import rng_for
     from tithe.storage.coresets import is_coreset_file, load_coreset
 
@@ -185,14 +195,11 @@ def _task_of(where: Sequence[str], how: SourceOptions) -> str:
         y = load_coreset(where[0]).y
     else:
         how.check_target(where, "class")
-        source = how.open(where)
+        source = how.open(where, quiet=True)
         if not source.replayable:
             raise click.UsageError("These rows come only once, so nobody can look at them first: give --task.")
         y = source.sample(None, rng=rng_for(0, "task")).y
-    if y is None or y.dtype.kind not in "iuf":
-        return "classes"
-    whole = y.dtype.kind in "iu" or bool((y == y.round()).all())
-    return "classes" if whole and len(distinct_labels(y)) <= _MAX_CLASSES else "numbers"
+    return "classes" if y is None or holds_classes(y) else "numbers"
 
 
 class LearnerCommand(Command):
@@ -243,6 +250,12 @@ def fit() -> None:
 )
 @click.option("--test", metavar="FILE", help="Score the model on the rows of this file, folder or pattern.")
 @click.option("--predict", "new", metavar="FILE", help="Write predictions.parquet for the rows of this file, too.")
+@construction_options
+@click.option(
+    "--many-classes",
+    is_flag=True,
+    help="Take a target of hundreds of values or of many numbers as classes.",
+)
 @click.option("--keep-rows", is_flag=True, help="Keep the coreset in model.tithe too, to go on from it in Python.")
 @source_options
 @seed_option
@@ -251,7 +264,7 @@ def fit() -> None:
 @checkpoint_options
 def _fit(  # type: ignore[no-untyped-def]
     name, cls, where, how, output, size, eps, holdout, test, new, keep_rows, seed, jobs, engine, scheduler,
-    checkpoint, checkpoint_every, resume, dry_run, **parameters,
+    checkpoint, checkpoint_every, resume, dry_run, many_classes=False, **parameters,
 ):  # fmt: skip
     """SOURCE is a file, a folder, a pattern in quotes, a URL, or several of these; or one coreset that tithe build or
     tithe merge wrote. The folder OUTPUT gets coreset.parquet, model.tithe, report.html and results.json.
@@ -265,7 +278,11 @@ def _fit(  # type: ignore[no-untyped-def]
         how.format_of([new])  # it must be there before the work begins
     if name in _ENSEMBLES:
         parameters = _ensemble(name, where, how, parameters)
+    # estimators of other libraries know weights of rows
+    class_weight = parameters.pop("class_weight", None) if name in _ENSEMBLES or "." in name else None
     model = cls(random_state=seed, **parameters)
+    if class_weight is not None and _target_of(model) != "class":
+        raise click.UsageError(f"--class-weight is for classes, and {name} predicts none.")
     from tithe.storage.coresets import is_coreset_file
 
     if len(where) == 1 and is_coreset_file(where[0]):
@@ -279,7 +296,11 @@ def _fit(  # type: ignore[no-untyped-def]
     checkpoint = checkpoint or f"{output}.checkpoint"
     with Stop() as stop, running_engine(engine, scheduler, jobs) as runs_on:
         source = how.open(where)
+        if _target_of(model) == "class" and not many_classes:
+            check_classes(source, how["target"])
         scored = ScoredRows.of(source, holdout, test, how, seed, has_classes=_target_of(model) == "class")
+        if class_weight is not None:
+            scored = scored.weighted_by_class(class_weight, runs_on)
         n_before, held_size = (0, None) if dry_run else earlier_run(checkpoint, resume)
         why = "asked for, or the default" if eps is None else _choose_size(model, scored, eps, seed, held_size)
         if dry_run:
@@ -294,14 +315,16 @@ def _fit(  # type: ignore[no-untyped-def]
             model.set_params(engine=runs_on).fit(scored.training, checkpoint=state, progress=progress)
             reading.describe("scoring")
             held_out = scored.scores(model, name, runs_on, stop)
+            certificate = scored.certificate(model, held_out)
             if held_out is not None and scored.can_be_learned(model, held_out):
-                model.fit(source, progress=progress)
+                model.fit(scored.source, progress=progress)
                 held_out = replace(held_out, learned_later=True)
             model.set_params(engine="auto")  # the model must not depend on the threads of this machine, or a cluster
             seconds = perf_counter() - start
             stop.idle()
             reading.describe("writing")
-            run = _run_of(model, name, where, how, scored, held_out, seconds, keep_rows=keep_rows)
+            kept: dict[str, Any] = {"certificate": certificate, "keep_rows": keep_rows}
+            run = _run_of(model, name, where, how, scored, held_out, seconds, **kept)
             numbers = run.write(output)
         remove_state(checkpoint)
     _finish(output, run, numbers, new, how, jobs)
@@ -356,24 +379,27 @@ def _run_of(
     held_out: HeldOut | None,
     seconds: float,
     *,
+    certificate: Certificate | None,
     keep_rows: bool,
 ) -> Run:
     from tithe.report.run import coreset_run
 
     is_apart = held_out is not None and scored.held_out is not None and not held_out.learned_later
     n_held_out = held_out.n_rows if held_out is not None and is_apart else 0
-    return coreset_run(
+    run = coreset_run(
         model,
         learner=learner,
         files=how.plain_names(where),
         n_skipped=skipped_rows(scored.source, model.coreset_, how, n_held_out=n_held_out),
         n_held_out=n_held_out,
         held_out=held_out,
+        certificate=certificate,
         row_names=names_of_rows(scored.source, how["row_id"], _typical_rows(model)),
         seconds=seconds,
         parameters={**model.get_params(), **how.given()},
         keep_rows=keep_rows,
     )
+    return replace(run, results={**run.results, "test_columns": scored.watch.unusual()})
 
 
 def _typical_rows(model: CoresetLearner) -> list[int]:
@@ -397,7 +423,8 @@ def _print_plan(
     goal, size = model.planned(source.n_rows, source.n_features)
     rounds = model.usual_rounds if isinstance(model.polish, str) else model.polish
     passes = 2 + rounds + (_target_of(model) == "class") + (scored.held_out is not None)
-    plan = Plan.of(goal, "auto", resolve_size(size, source.n_rows), calibrate=True, seed=seed)
+    kept = resolve_size(size, source.n_rows)
+    plan = Plan.of(goal, model.construction, kept, calibrate=model.calibrate, seed=seed)
     print_plan(output, source, plan, where, why=why, jobs=jobs, passes=passes)
 
 
@@ -417,6 +444,7 @@ class ScoredRows:
     held_out: Source | Block | None = None
     words: str = ""
     test: str | None = None
+    watch: Watch = field(default_factory=Watch)  # over the rows of ``test``
 
     @classmethod
     def of(
@@ -454,6 +482,15 @@ class ScoredRows:
             words=f"{100 * share:.3g} % of all, chosen by a hash of their ids",
         )
 
+    def weighted_by_class(self, class_weight: Any, engine: Any) -> Self:
+        """The same with weights of classes for the rows to learn from; those to score on stay as they are."""
+        from tithe.fit.labels import weighted_by_class
+        from tithe.rows.leaves import MappedSource
+
+        training = weighted_by_class(self.training, class_weight, engine)
+        assert isinstance(training, MappedSource)
+        return replace(self, training=training, source=MappedSource(self.source, training.change))
+
     def can_be_learned(self, model: CoresetLearner, scores: HeldOut | None) -> bool:
         """Whether a fit to all rows takes no longer than that to the others: none is left out by a coreset.
 
@@ -470,9 +507,24 @@ class ScoredRows:
         from tithe.fit.base import note_columns
         from tithe.fit.results import table_schema
 
-        rows: Source = self.how.open([str(self.test)], schema=table_schema(model))
+        rows: Source = self.how.open([str(self.test)], schema=table_schema(model), watch=self.watch)
         note_columns(model, rows, reset=False)
         return rows
+
+    def certificate(self, model: CoresetLearner, scores: HeldOut | None) -> Certificate | None:
+        """The model's; of an estimator of another library its score on the rows held out, in one more pass."""
+        from tithe.certify.held_out import MIN_ROWS_TO_CERTIFY
+        from tithe.core.errors import NoRowsError
+        from tithe.meta.estimator import CoresetEstimator
+
+        certified: Certificate | None = model.certificate_
+        if not isinstance(model, CoresetEstimator) or scores is None or scores.n_rows < MIN_ROWS_TO_CERTIFY:
+            return certified
+        rows = self.held_out if self.test is None else self.test_rows(model)
+        try:
+            return model.certify(rows) if hasattr(model, "score") else certified
+        except NoRowsError:  # they were learned from
+            return certified
 
     def scores(self, model: Any, learner: str, engine: Any, stop: Stop) -> HeldOut | None:
         """The scores, in one pass over the rows; None if there are no rows to score on."""
@@ -491,7 +543,9 @@ class ScoredRows:
         data = DataPass(rows, engine, stop.after_leaves(lambda *counts: None) if can_stop else None)
         try:
             with quiet_about_names():  # the columns are those of the fit
-                return report_of(learner).held_out(model, data, words)
+                scores = report_of(learner).held_out(model, data, words)
+            announce_unlike(self.watch.columns)
+            return scores
         except NoRowsError:
             return None
 
@@ -535,7 +589,7 @@ def fit_coreset(
     start = perf_counter()
     fit_on_saved_coreset(model, coreset, load_schema(file))
     model.engine = "auto"  # the model must not depend on the threads of this machine
-    held_out = None
+    held_out, certificate = None, model.certificate_
     if test is not None:
         schema = table_schema(model)
         target = None if coreset.y is None or schema is None else schema.target
@@ -544,6 +598,7 @@ def fit_coreset(
         with Stop() as stop:
             scored = ScoredRows(source=rows, training=rows, how=reading, test=test)
             held_out = scored.scores(model, name, ThreadEngine(jobs), stop)
+            certificate = scored.certificate(model, held_out)
     return coreset_run(
         model,
         learner=name,
@@ -551,6 +606,7 @@ def fit_coreset(
         n_skipped=0,
         n_held_out=0,
         held_out=held_out,
+        certificate=certificate,
         row_names=_names_at_sites(coreset, _typical_rows(model)),
         seconds=perf_counter() - start,
         parameters=model.get_params(),

@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -21,6 +21,7 @@ from tithe.core.version import __version__
 
 if TYPE_CHECKING:  # a command that only shows its options need not load it
     from tithe.report.run import Run
+    from tithe.report.tables import ResultTable
 
 _CALLERS_MISTAKES = (
     *(ValueError, FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError),
@@ -249,6 +250,7 @@ def print_run(output: str, run: Run, numbers: dict[str, Any]) -> None:
     print_table(output, ["", ""], [list(fact) for fact in run.all_facts()])
     for in_short, text in run.sentences:
         click.echo(in_options(f"{in_short} {text}".strip()))
+    _print_tables(table for table in run.tables if table.on_terminal)
     # what was done to each column is on the page, and in tithe inspect
     print_result_tables({**run.shown(numbers), "columns": []}, most=_MAX_ROWS)
     click.echo(f"Report: {Path(output) / 'report.html'}")
@@ -258,11 +260,17 @@ def print_result_tables(results: Mapping[str, Any], *, most: int) -> None:
     """The coefficients or clusters among the results, at most so many of each."""
     from tithe.report.tables import result_tables
 
-    for table in result_tables(results, most=most):
+    _print_tables(result_tables(results, most=most))
+
+
+def _print_tables(tables: Iterable[ResultTable]) -> None:
+    for table in tables:
         if len(table.columns) > _MAX_COLUMNS:
             click.echo(f"{table.title} of {len(table.columns) - 1} classes: see the report.")
-        else:
-            print_table(table.title, table.columns, table.rows, is_text=table.is_text)
+            continue
+        print_table(table.title, table.columns, table.rows, is_text=table.is_text)
+        if table.note:
+            click.echo(table.note)
 
 
 @contextmanager

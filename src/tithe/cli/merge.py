@@ -10,7 +10,7 @@ import click
 
 from tithe.cli.main import Command, coreset_facts, print_result_tables, print_table
 from tithe.cli.options import SIZE, construction_options, seed_option
-from tithe.cli.sources import on_this_machine
+from tithe.cli.sources import check_coreset_name, on_this_machine
 
 _NOTES = ("construction", "totals", "calibrated_to")
 
@@ -42,6 +42,7 @@ def merge(  # type: ignore[no-untyped-def]
     from tithe.reduce.merge import merge_coresets
     from tithe.storage.coresets import free_names, load_schema, save_coreset, saved_feature_names
 
+    check_coreset_name(output)
     for file in files:
         check_output(output, beside=file)
     coreset = merge_coresets(
@@ -154,7 +155,7 @@ def _columns(model: Any) -> str:
         return "unknown"
     names = model.feature_names
     if names is None:
-        return f"{model.n_features_in_:,}, without names"
+        return f"{model.n_encoded_:,}, without names"
     shown = ", ".join(str(name) for name in names[:_MAX_NAMES])
     return f"{len(names):,}: {shown}{', ...' if len(names) > _MAX_NAMES else ''}"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -66,6 +67,40 @@ def _as_labels(context: Any, param: Any, text: str | None) -> tuple[int | str, .
         return None
     labels = [name.strip() for name in text.split(",")]
     return tuple(map(int, labels)) if all(name.lstrip("-").isdigit() for name in labels) else tuple(labels)
+
+
+def as_parameters(context: Any, param: Any, texts: Any) -> dict[Any, Any]:
+    """``NAME=VALUE`` as parameters; a value that is no Python literal is a text."""
+    values = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise click.BadParameter(f"{text!r} is not NAME=VALUE.")
+        values[name] = as_literal(value)
+    return values
+
+
+def as_literal(text: str) -> Any:
+    """The Python literal; else the text itself."""
+    try:
+        return ast.literal_eval(text)
+    except (SyntaxError, ValueError):
+        return text
+
+
+def _as_class_weight(context: Any, param: Any, text: str | None) -> Any:
+    if text is None or text == "balanced":
+        return text
+    parts = as_parameters(context, param, [part.strip() for part in text.split(",")])
+    return {as_literal(label): weight for label, weight in parts.items()}
+
+
+class_weight_option = click.Option(
+    ["--class-weight"],
+    metavar="balanced|A=NUMBER,...",
+    callback=_as_class_weight,
+    help="Weights of classes: of LABEL=NUMBER those not named have 1. Chances are then no longer those of the rows.",
+)
 
 
 def parameter_options(cls: Any) -> list[click.Option]:

@@ -11,6 +11,7 @@ import click
 from tithe.cli.main import Command, Stop, all_or_nothing, print_table, quiet_about_names
 from tithe.cli.options import jobs_option
 from tithe.cli.sources import (
+    TABLE_ENDINGS,
     TABLE_FORMATS,
     TABLE_OPTIONS,
     RowIds,
@@ -22,8 +23,6 @@ from tithe.cli.sources import (
     spread,
 )
 from tithe.core.progress import ProgressBar
-
-_ENDINGS = (".csv", ".parquet", ".pq")
 
 
 @click.command(cls=Command)
@@ -49,7 +48,7 @@ def predict(model, where, how, output, proba, jobs):  # type: ignore[no-untyped-
     """
     from tithe.fit.results import table_schema
 
-    if Path(output).suffix.lower() not in _ENDINGS:
+    if Path(output).suffix.lower() not in TABLE_ENDINGS:
         raise click.UsageError(f"{output!r}: predictions are written as .parquet or .csv.")
     from sklearn.base import TransformerMixin
 
@@ -82,14 +81,16 @@ def write_predictions(
     from tithe.core.passes import DataPass
     from tithe.engines.threads import ThreadEngine
     from tithe.fit.results import table_schema
+    from tithe.rows.uses import Watch, announce_unlike
 
     schema = table_schema(fitted)
     if schema is None:
         _take_numbers(how, fitted, where)
-    source = how.open(where, schema=schema)
-    if source.n_features != fitted.n_features_in_:
+    watch = Watch()
+    source = how.open(where, schema=schema, watch=watch)
+    if source.n_features != fitted.n_encoded_:
         raise ValueError(
-            f"The model was fitted on {fitted.n_features_in_} columns and these rows have {source.n_features}. "
+            f"The model was fitted on {fitted.n_encoded_} columns and these rows have {source.n_features}. "
             "Name those to use with --columns."
         )
     with ProgressBar(source.n_rows, "predicting") as reading:
@@ -98,7 +99,9 @@ def write_predictions(
         row_ids = None if how["row_id"] is None else RowIds(source, how["row_id"])
         n_rows, n_empty = _write(output, fitted, data, row_ids, proba=proba, skips=how["bad_rows"] == "skip")
     empty = [["bad rows, without a prediction", f"{n_empty:,}"]] if n_empty else []
-    return [["rows", f"{n_rows:,}"], *empty]
+    announce_unlike(watch.columns)
+    unlike = [[repr(column.name), column.counted] for column in watch.columns if column.counted]
+    return [["rows", f"{n_rows:,}"], *empty, *unlike]
 
 
 def _take_numbers(how: SourceOptions, model: Any, where: Sequence[str]) -> None:

@@ -14,17 +14,18 @@ from typing import Any
 import click
 
 from tithe.core.params import Target
-from tithe.rows.options import CATEGORIES, DATES, IMPUTATIONS, SCALES
+from tithe.rows.uses import CATEGORIES, DATES, IMPUTATIONS, SCALES
 
 FORMATS = ("auto", "parquet", "csv", "libsvm", "npy", "npz", "arrow")
 STDIN = "-"
 _READING_OPTIONS = (
-    *("format", "target", "weight", "row_id", "scale", "impute", "categories", "dates"),
+    *("format", "target", "weight", "row_id", "scale", "impute", "categories", "dates", "strict"),
     *("bad_rows", "n_features", "delimiter", "header", "limits"),
 )
 _LISTS = ("columns", "exclude", "na")  # options that are several names
 TABLE_FORMATS = ("parquet", "csv", "arrow")
-TABLE_OPTIONS = ("columns", "exclude", "scale", "impute", "categories", "dates", "na")
+TABLE_OPTIONS = ("columns", "exclude", "scale", "impute", "categories", "dates", "na", "strict")
+_MOST_USES = 40  # columns whose use is shown
 
 
 def skipped_rows(source: Any, coreset: Any, how: SourceOptions, *, n_held_out: int = 0) -> int:
@@ -39,12 +40,20 @@ class SourceOptions(dict[str, Any]):
     """The arguments of `tithe.open_dataset`, apart from the path."""
 
     def open(
-        self, where: Sequence[str], *, live: bool = False, schema: Any = None, missing_target: str = "drop"
+        self,
+        where: Sequence[str],
+        *,
+        live: bool = False,
+        schema: Any = None,
+        watch: Any = None,
+        missing_target: str = "drop",
+        quiet: bool = False,
     ) -> Any:
         """The source: files, or what comes through standard input, ``live`` as soon as it comes.
 
-        ``schema`` says how the columns of a table become features, in place of the options about that.
-        ``missing_target`` says whether rows without a target are left out or kept.
+        ``schema`` says how the columns of a table become features, in place of the options about that, and ``watch``
+        counts what is unlike the rows that it was learned from. ``missing_target`` says whether rows without a target
+        are left out or kept. Unless ``quiet``, a table says what becomes of the columns.
         """
         import pyarrow as pa
 
@@ -59,8 +68,11 @@ class SourceOptions(dict[str, Any]):
         options = {**self, "missing_target": missing_target}
         if schema is not None and self.format_of(where) in TABLE_FORMATS:
             options = {name: value for name, value in options.items() if name not in TABLE_OPTIONS}
-            options["schema"] = schema
-        return open_dataset(where[0] if len(where) == 1 else list(where), live=live, **options)
+            options |= {"schema": schema, "watch": watch}
+        source = open_dataset(where[0] if len(where) == 1 else list(where), live=live, **options)
+        if schema is None and source.schema is not None and not quiet:
+            _say_uses(source.schema.uses())
+        return source
 
     def given(self) -> dict[str, Any]:
         """What was said about reading, for a report."""
@@ -91,20 +103,30 @@ class SourceOptions(dict[str, Any]):
         raise click.UsageError(f"This is learned from a column of {values}: name it with --target.")
 
 
+def _say_uses(uses: Sequence[Any]) -> None:
+    """What becomes of each column, on standard error; those that lose something are warned of as well."""
+    from tithe.rows.uses import uses_as_text
+
+    click.echo(uses_as_text(uses[:_MOST_USES]), err=True)
+    if len(uses) > _MOST_USES:
+        click.echo(f"... and {len(uses) - _MOST_USES:,} columns more.", err=True)
+
+
 def refuse_given(options: Sequence[str], why: str) -> None:
     """Refuse options of the running command that were given."""
-    for name in filter(_is_given, options):
+    for name in filter(was_given, options):
         raise click.UsageError(f"--{name.replace('_', '-')} cannot be given here: {why}.")
 
 
 def refuse_other(what: str, held: Mapping[str, Any], options: Mapping[str, Any]) -> None:
     """Refuse options of the running command that were given and contradict what ``what`` was begun with."""
-    for name in filter(_is_given, held):
+    for name in filter(was_given, held):
         if options[name] != held[name]:
             raise click.UsageError(f"{what} has {name} = {held[name]}, not {options[name]}.")
 
 
-def _is_given(option: str) -> bool:
+def was_given(option: str) -> bool:
+    """Whether an option of the running command was given."""
     source = click.get_current_context().get_parameter_source(option)
     return source is click.core.ParameterSource.COMMANDLINE
 
@@ -170,6 +192,7 @@ _table_options = (
         default="standard",
         help="Numbers: mean 0 and standard deviation 1, the same by median and quartiles, or as they are.",
     ),
+    click.option("--strict", is_flag=True, help="Stop if the encoding of a column loses something."),
     click.option("--exclude", metavar="A,B,C", help="Columns to leave out."),
     click.option("--columns", metavar="A,B,C", help="Columns to use, in this order. [default: all]"),
 )
@@ -222,6 +245,38 @@ def on_this_machine(path: str) -> Iterator[str]:
         with access_to(path).open(path)[0] as stream, open(copy, "wb") as file:
             shutil.copyfileobj(stream, file)
         yield copy
+
+
+_MAX_CLASSES, _MAX_NUMBER_CLASSES = 200, 100  # values of a target that is taken as classes; of one of numbers
+
+
+def check_classes(source: Any, target: str | None) -> None:
+    """Refuse a target that is more likely a quantity, or a name of rows, than a class, by a look at some rows."""
+    from tithe.core.labels import distinct_labels
+    from tithe.core.seeding import rng_for
+
+    y = source.sample(None, rng=rng_for(0, "task")).y
+    if y is None:
+        return
+    labels, is_number = distinct_labels(y), y.dtype.kind in "iuf"
+    is_whole = y.dtype.kind != "f" or bool((labels == labels.round()).all())
+    if is_whole and len(labels) <= (_MAX_NUMBER_CLASSES if is_number else _MAX_CLASSES):
+        return
+    values = "different numbers" if is_number else "different values"
+    remedy = "For a quantity take a regression: tithe fit ridge, or --task numbers. " if is_number else ""
+    raise click.UsageError(
+        f"--target {target} has {len(labels):,} {values} in {len(y):,} rows, such as {labels.tolist()[0]!r}: each "
+        f"would be a class. {remedy}To learn classes all the same: --many-classes."
+    )
+
+
+TABLE_ENDINGS = (".csv", ".parquet", ".pq")  # of the tables that are written
+
+
+def check_coreset_name(output: str) -> None:
+    """Refuse the name of a file in a format that is not written."""
+    if Path(output).suffix.lower() not in ("", *TABLE_ENDINGS):
+        raise click.UsageError(f"{output!r}: coresets are written as .parquet or .csv.")
 
 
 def checked_output(output: str, where: Sequence[str]) -> str:

@@ -15,7 +15,7 @@ import click
 from tithe.cli.main import Stop, Stopped, command_line, coreset_facts, print_table
 from tithe.cli.options import ObjectiveCommand, construction_options, seed_option
 from tithe.cli.size import checkpoint_every_option, checkpoint_option
-from tithe.cli.sources import STDIN, SourceOptions, check_apart, refuse_other, source_options
+from tithe.cli.sources import STDIN, SourceOptions, check_apart, check_coreset_name, refuse_other, source_options
 from tithe.core.progress import ProgressBar
 from tithe.core.registry import resolve
 
@@ -27,7 +27,11 @@ from tithe.core.registry import resolve
 @construction_options
 @source_options
 @seed_option
-@click.option("--leaf-size", type=click.IntRange(min=1), help="Rows that are kept raw. [default: 65,536 or more]")
+@click.option(
+    "--leaf-size",
+    type=click.IntRange(min=1),
+    help="Rows that are kept raw. [default: 65,536 or more, or an eighth of --window]",
+)
 @click.option("--window", type=click.IntRange(min=1), metavar="ROWS", help="Keep only the last ROWS rows.")
 @click.option("--half-life", type=click.FloatRange(min=0, min_open=True), metavar="ROWS", help="Fade older rows.")
 @click.option("--keep-leaves", type=click.Path(file_okay=False), metavar="DIR", help="Keep all rows, to be forgotten.")
@@ -55,6 +59,7 @@ def stream(where, how, output, checkpoint, checkpoint_every, write_every, resume
         raise click.UsageError("--forget deletes rows of a stream that is there already: it needs --resume.")
     from tithe.core.files import check_output, remove_leftovers
 
+    check_coreset_name(output)
     check_output(output)
     check_apart(output, where)
     remove_leftovers(output)  # of a run that was killed: they hold rows, which may be forgotten now

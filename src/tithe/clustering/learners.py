@@ -98,7 +98,9 @@ class _CoresetClusterer(GroupLearner, ClassNamePrefixFeaturesOutMixin, Transform
     _objective_type: type[ClusteringObjective]
 
     cluster_centers_ = FittedAttribute[Array](Floats("k", "d", dtypes=FLOATS, empty=False))
-    labels_ = FittedAttribute[Array](Integers("rows", dtypes=("int32", "int64"), least=0), from_stream=False)
+    labels_ = FittedAttribute[Array](
+        Integers("rows", dtypes=("int32", "int64"), least=0), from_stream=False, holds_rows=True
+    )
     cluster_weights_ = FittedAttribute[Array](Floats("k", least=0.0))
     typical_rows_ = FittedAttribute[Array](Integers("k", least=-1))
     inertia_ = FittedAttribute[float]()
@@ -118,6 +120,7 @@ class _CoresetClusterer(GroupLearner, ClassNamePrefixFeaturesOutMixin, Transform
         verbose: int = 0,
         engine: Any = "auto",
         n_jobs: int | None = None,
+        encode: bool | str = "auto",
         random_state: Any = None,
     ) -> None:
         self.n_clusters = n_clusters
@@ -132,6 +135,7 @@ class _CoresetClusterer(GroupLearner, ClassNamePrefixFeaturesOutMixin, Transform
         self.verbose = verbose
         self.engine = engine
         self.n_jobs = n_jobs
+        self.encode = encode
         self.random_state = random_state
 
     def _objective(self) -> ClusteringObjective:
@@ -160,7 +164,7 @@ class _CoresetClusterer(GroupLearner, ClassNamePrefixFeaturesOutMixin, Transform
     def _check_n_rows(self, n_rows: int | None) -> None:
         if n_rows is not None and n_rows < self.n_clusters:
             raise ValueError(f"n_samples={n_rows} should be >= n_clusters={self.n_clusters}.")
-        size = self._size(n_rows, self.n_features_in_)
+        size = self._size(n_rows, self.n_encoded_)
         if size < self.n_clusters:
             raise ValueError(
                 f"coreset_size={self.coreset_size} keeps {size} rows, fewer than "
@@ -311,6 +315,9 @@ _PARAMETERS = """
         If not 0, print the number of rows kept and the costs.
     n_jobs : int or None
         Threads. None and -1 use all threads of the process.
+    encode : {"auto", True, False}
+        How frames become features. ``"auto"``: numbers keep their units, and a frame with text, dates or lists is
+        encoded (`open_dataset`). True: every frame is, with numbers standardized and gaps filled. False: none is.
     random_state : int, RandomState, Generator or None
 
     Attributes

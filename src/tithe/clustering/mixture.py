@@ -49,7 +49,7 @@ class CoresetGaussianMixture(GroupLearner, DensityMixin, BaseEstimator):
     coreset_size : int, float or "auto"
         Rows to learn from, or a fraction of the rows. ``"auto"``: 10 for each free parameter of the mixture, at least
         5,000 and at most 20,000. If there are no more rows than this, all are used.
-    construction, calibrate, engine
+    construction, engine
         See `build_coreset`.
     polish : int or "auto"
         Steps of EM on all rows after the fit, each accepted only if the log-likelihood rises. ``"auto"``: at most 10,
@@ -71,6 +71,9 @@ class CoresetGaussianMixture(GroupLearner, DensityMixin, BaseEstimator):
         If not 0, print the number of rows kept and the log-likelihoods.
     n_jobs : int or None
         Threads. None and -1 use all threads of the process.
+    encode : {"auto", True, False}
+        How frames become features. ``"auto"``: numbers keep their units, and a frame with text, dates or lists is
+        encoded (`open_dataset`). True: every frame is, with numbers standardized and gaps filled. False: none is.
     random_state : int, RandomState, Generator or None
 
     Attributes
@@ -131,7 +134,6 @@ class CoresetGaussianMixture(GroupLearner, DensityMixin, BaseEstimator):
         covariance_type: Literal["full", "tied", "diag", "spherical"] = "full",
         coreset_size: int | float | str = "auto",
         construction: Any = "auto",
-        calibrate: bool = True,
         polish: int | str = "auto",
         tol: float = 1e-3,
         reg_covar: float = 1e-6,
@@ -144,13 +146,13 @@ class CoresetGaussianMixture(GroupLearner, DensityMixin, BaseEstimator):
         verbose: int = 0,
         engine: Any = "auto",
         n_jobs: int | None = None,
+        encode: bool | str = "auto",
         random_state: Any = None,
     ) -> None:
         self.n_components = n_components
         self.covariance_type = covariance_type
         self.coreset_size = coreset_size
         self.construction = construction
-        self.calibrate = calibrate
         self.polish = polish
         self.tol = tol
         self.reg_covar = reg_covar
@@ -163,6 +165,7 @@ class CoresetGaussianMixture(GroupLearner, DensityMixin, BaseEstimator):
         self.verbose = verbose
         self.engine = engine
         self.n_jobs = n_jobs
+        self.encode = encode
         self.random_state = random_state
 
     def _objective(self) -> GaussianMixtureObjective:
@@ -196,8 +199,8 @@ class CoresetGaussianMixture(GroupLearner, DensityMixin, BaseEstimator):
         k = self.n_components
         if n_rows is not None and n_rows < k:
             raise ValueError(f"Expected n_samples >= n_components but got n_components = {k}, n_samples = {n_rows}.")
-        self._given_start(self.n_features_in_)
-        size = self._size(n_rows, self.n_features_in_)
+        self._given_start(self.n_encoded_)
+        size = self._size(n_rows, self.n_encoded_)
         if size < k:
             raise ValueError(
                 f"coreset_size={self.coreset_size} keeps {size} rows, fewer than n_components={k}: ask for some rows "
@@ -219,8 +222,9 @@ class CoresetGaussianMixture(GroupLearner, DensityMixin, BaseEstimator):
         self._report(coreset, found, log_likelihoods)
         if data is not None:
             estimate = -coreset_cost(objective, coreset, polished.params) / coreset.total_weight
-            certificate = likelihood_certificate(log_likelihoods[-1], estimate, polished.n_rows, passes=polished.passes)
-        parts = Components.of(polished.params, self.n_features_in_)
+            n_rows, passes, single = polished.n_rows, polished.passes, self._single(coreset)
+            certificate = likelihood_certificate(log_likelihoods[-1], estimate, n_rows, passes=passes, single=single)
+        parts = Components.of(polished.params, self.n_encoded_)
         return {
             "coreset_": coreset,
             "weights_": parts.weights.copy(),
@@ -353,7 +357,7 @@ class CoresetGaussianMixture(GroupLearner, DensityMixin, BaseEstimator):
         return -2.0 * mean * weight + 2.0 * self._n_parameters()
 
     def _n_parameters(self) -> int:
-        return replace(self._objective(), n_components=len(self.means_)).n_parameters(self.n_features_in_)
+        return replace(self._objective(), n_components=len(self.means_)).n_parameters(self.n_encoded_)
 
     def _mean_of(self, X: Any, sample_weight: Any) -> tuple[float, float, int]:
         """The mean log-likelihood of the rows, their weight and their number."""
@@ -369,7 +373,16 @@ class CoresetGaussianMixture(GroupLearner, DensityMixin, BaseEstimator):
         self.solve()
         estimate = -coreset_cost(self._objective(), self.coreset_, self._params) / self.coreset_.total_weight
         mean, _, n_rows = self._mean_of(X, sample_weight)
-        return likelihood_certificate(mean, estimate, n_rows, passes=1)
+        return likelihood_certificate(mean, estimate, n_rows, passes=1, single=self._single(self.coreset_))
+
+    def _single(self, coreset: Coreset) -> float | None:
+        """The mean log-likelihood of a row under one normal distribution, as the coreset says; None if k = 1."""
+        objective = self._objective()
+        if objective.n_components == 1:
+            return None
+        objective = replace(objective, n_components=1, n_init=1)
+        params = objective.solve(coreset, rng=rng_for(0, "single"))
+        return -coreset_cost(objective, coreset, params) / coreset.total_weight
 
     def sample(self, n_samples: int = 1) -> tuple[Array, Array]:
         """Random rows (n_samples, d) of the mixture, and the component that each comes from (n_samples,)."""
@@ -411,7 +424,7 @@ class CoresetGaussianMixture(GroupLearner, DensityMixin, BaseEstimator):
         if self.covariance_type not in _ROWWISE:
             symmetric = np.allclose(self.covariances_, np.swapaxes(self.covariances_, -1, -2))
             expect(symmetric, "covariances are not symmetric")
-        Components.of(self._params, self.n_features_in_).factors()
+        Components.of(self._params, self.n_encoded_).factors()
 
 
 _ROWWISE = ("diag", "spherical")

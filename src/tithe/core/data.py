@@ -328,6 +328,8 @@ class Coreset(Block):
         What it preserves, with its classes. None: not known.
     half_life : float or None
         Rows after which the weight of a row has halved; None: weights do not decay.
+    schema : TableSchema or None
+        How the columns of a table became the columns of X; None for rows that were numbers.
     sites : tuple of Site
         The sites whose coresets were merged; empty if all rows are of one place. With sites, row ids are no positions
         in one data set: `site_rows` says what they are.
@@ -355,6 +357,7 @@ class Coreset(Block):
     objective: Annotated[Any, Optional(Instance(Storable))] = None  # an Objective, which `core.contracts` declares
     half_life: float | None = None
     sites: tuple[Site, ...] = ()
+    schema: Annotated[Any, Optional(Instance(Storable))] = None  # a TableSchema, of `tithe.rows`
 
     def __repr__(self) -> str:
         made = self.provenance.get("construction", "?")

@@ -11,6 +11,7 @@ import numpy as np
 
 from tithe.core.data import Array, Block
 from tithe.core.parallel import over_parts
+from tithe.core.params import MOST_CLASSES
 
 _MAX_EXACT_INTEGER = 1 << 53  # whole numbers beyond this are not exact as floats
 _PART_ROWS = 65_536
@@ -124,14 +125,55 @@ def checked_classes(y: Array) -> Array:
     if y.dtype.kind not in "biu":  # integers need no check, which would sort them
         from sklearn.utils.multiclass import check_classification_targets
 
-        check_classification_targets(y)
+        try:
+            check_classification_targets(y)
+        except ValueError as error:
+            raise ValueError(
+                f"{error} If y is a quantity, take a regressor: CoresetRidge, or tithe fit ridge."
+            ) from None
     return y
+
+
+def refuse_gaps(y: Array, row_ids: Array | None = None) -> None:
+    """Refuse a target with gaps or infinities, by their number and the first row that has one."""
+    if y.dtype.kind == "f":
+        gaps = ~np.isfinite(y)
+    elif y.dtype == object and _as_texts(y) is None:
+        gaps = np.array([label is None or str(label) in ("nan", "NaT", "<NA>") for label in y], bool)
+    else:
+        return
+    if gaps.any():
+        first = int(gaps.argmax()) if row_ids is None else int(row_ids[gaps.argmax()])
+        what = "infinity" if y.dtype.kind == "f" and not np.isnan(y).any() else "NaN"
+        raise ValueError(
+            f"Input y contains {what}. It has no value in {gaps.sum():,} of {len(y):,} rows, first in row {first:,}: "
+            "leave these rows out of X and y, or put values in."
+        )
 
 
 def encoded_classes(y: Array) -> tuple[Array, Array]:
     """The classes in y in ascending order, and the class number of each row: (n,) int32."""
-    labels = distinct_labels(checked_classes(y))
+    refuse_gaps(y)
+    try:
+        labels = distinct_labels(checked_classes(y))
+    except TypeError as error:
+        raise ValueError(f"y holds labels of different kinds, which cannot be sorted: {error}.") from error
     return labels, label_numbers(y, labels)
+
+
+def holds_classes(y: Array) -> bool:
+    """Whether a target holds classes: text, true or false, or whole numbers of at most `MOST_CLASSES` values."""
+    if y.dtype.kind not in "iuf":
+        return True
+    whole = y.dtype.kind in "iu" or bool((y == y.round()).all())
+    return whole and len(distinct_labels(y)) <= MOST_CLASSES
+
+
+def commonest_class(y: Array, weight: Array) -> tuple[Any, float]:
+    """The class with the most weight, and its share: the accuracy of a model that knows nothing else."""
+    labels = distinct_labels(y)
+    mass = np.bincount(label_numbers(y, labels), weights=weight, minlength=len(labels))
+    return labels.tolist()[int(mass.argmax())], float(mass.max() / mass.sum())
 
 
 def is_balanced(class_weight: Any) -> bool:

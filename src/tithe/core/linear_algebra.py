@@ -18,6 +18,7 @@ _CHUNK_ROWS = 16_384
 _GRAM_ROWS = 2048  # multiplied at a time: their products stay in the cache
 _MAX_CHUNKS = 8  # runs of rows that a curvature is added up in
 _EXACT_WORK = 20_000_000  # products up to which all are taken in double precision
+_LEFT_OUT = 1e-3  # of the mean curvature of a score, that rows may have and yet be left out
 _DENSE_SHARE = 0.1  # share of stored entries from which sparse rows are better multiplied as dense ones
 
 
@@ -97,7 +98,7 @@ def curvature_cost(block: Block, n_margins: int) -> int:
 
 
 def curvature_blocks(
-    block: Block, second: Array, cross: Callable[[int, int, slice], Array], centre: Array | None = None
+    block: Block, second: Array, cross: Callable[[int, int, Any], Array], centre: Array | None = None
 ) -> Array | None:
     """The whole second derivative (1, k(d+1), k(d+1)), its blocks (k, d+1, d+1), or None where too wide.
 
@@ -111,6 +112,8 @@ def curvature_blocks(
     sparse_rows = sparse.issparse(block.X) and block.X.nnz <= _DENSE_SHARE * len(block) * block.n_features
     if k == 1 and (sparse_rows or curvature_cost(block, 1) > _EXACT_WORK):
         return weighted_gram(block.X, np.ascontiguousarray(second[:, 0]), centre)[None]
+    if k > 2 and is_full and curvature_cost(block, k) > _EXACT_WORK:
+        return _of_differences(block, second, cross, centre)[None]
     pairs = [(a, b) for a in range(k) for b in (range(a, k) if is_full else (a,))]
     # one margin: runs of rows side by side; more: pairs of margins. Sums never depend on the number of threads
     chunk = max(_CHUNK_ROWS // 8, -(-len(block) // _MAX_CHUNKS)) if k == 1 else len(block)
@@ -133,6 +136,52 @@ def curvature_blocks(
         if a != b:
             hessian[b, :, a] += product.T
     return hessian.reshape(1, k * size, k * size)
+
+
+def _of_differences(
+    block: Block, second: Array, cross: Callable[[int, int, Any], Array], centre: Array | None
+) -> Array:
+    """The same for losses that do not change where all scores of a row do: sums over pairs of scores, (k(d+1), k(d+1)).
+
+    H = sum over a < b of w_ab (e_a - e_b)(e_a - e_b)^T x x^T with w_ab = -``cross(a, b)``. Most rows are between few
+    classes: those whose w_ab is next to nothing are left out, no more than a thousandth of what a class has. H is then
+    too small by as little, and certificates are too large rather than too small.
+    """
+    k, size = second.shape[1], block.n_features + 1
+    hessian = np.zeros((k, size, k, size))
+    least, reach = _LEFT_OUT / k * second.mean(axis=0), _reach(block.X, centre)
+    order = np.argsort(least)
+    for rank, a in enumerate(order):
+        near = np.flatnonzero(second[:, a] * reach > least[a])  # w_ab is at most the curvature of either score
+        for b in order[rank + 1 :]:
+            weight = -cross(a, b, near)
+            if (weight >= 0.0).all():
+                kept = weight * reach[near] > least[a]
+                product = weighted_gram(block.X[near[kept]], weight[kept], centre)
+            else:
+                product = _gram(block.X, -cross(a, b, slice(None)), centre)
+            hessian[a, :, a] += product
+            hessian[b, :, b] += product
+            hessian[a, :, b] -= product
+            hessian[b, :, a] -= product
+    return hessian.reshape(k * size, k * size)
+
+
+def _reach(X: Any, centre: Array | None) -> Array:
+    """How far rows are out, in mean squared deviations of a column, at least 1: (n,)."""
+    if sparse.issparse(X):
+        squares = X.multiply(X)
+        reach = squares @ _inverse(np.asarray(squares.mean(axis=0)).ravel())
+    else:
+        origin = 0.0 if centre is None else centre
+        blocks = [slice(start, start + _GRAM_ROWS) for start in range(0, X.shape[0], _GRAM_ROWS)]
+        inverse = _inverse(sum(np.square(X[at] - origin, dtype=np.float64).sum(axis=0) for at in blocks) / X.shape[0])
+        reach = np.concatenate([np.square(X[at] - origin, dtype=np.float64) @ inverse for at in blocks])
+    return np.asarray(np.maximum(1.0, np.ravel(reach) / X.shape[1]))
+
+
+def _inverse(squares: Array) -> Array:
+    return np.divide(1.0, squares, out=np.zeros_like(squares), where=squares > 0.0)
 
 
 def effective_support(X: Any, second: Array, centre: Array | None = None) -> Array:

@@ -150,6 +150,7 @@ class Option:
 
 
 Target = Literal["class", "number"] | None  # what y must hold; None where none is needed
+MOST_CLASSES = 20  # values of whole numbers in a target that are taken for classes
 
 # what the learners on a coreset have in common
 CORESET_SIZE = WholeNumber(least=1) | RealNumber(above=0.0, below=1.0)

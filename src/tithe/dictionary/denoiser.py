@@ -361,4 +361,4 @@ class ImageDenoiser(StoredEstimator, BaseEstimator):
         (k, d), pixels = self.components_.shape, int(self.patch_size) ** 2
         expect(k == self.n_components, "there are more or fewer atoms than asked for")
         expect(d == pixels or (self.colours == "stacked" and d == 3 * pixels), "atoms have another size than patches")
-        expect(self.learner_.n_features_in_ == d, "a dictionary is of other patches")
+        expect(self.learner_.n_encoded_ == d, "a dictionary is of other patches")

@@ -371,7 +371,7 @@ class KSVD(CoresetLearner, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
     def _learn(self, coreset: Block, data: DataPass | None, seed: int, context: None) -> dict[str, Any]:
         searches = (self._search(coreset, seed, number) for number in range(self._n_searches()))
         best = min(searches, key=attrgetter("price"))
-        curve = np.asarray(best.curve) / self.n_features_in_
+        curve = np.asarray(best.curve) / self.n_encoded_
         is_whole = data is not None and (not isinstance(coreset, Coreset) or coreset.is_whole)
         error = float(curve[best.best_number])
         return {
@@ -407,7 +407,7 @@ class KSVD(CoresetLearner, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
 
     def _refine_on_more(self, rows: Any, seed: int) -> None:
         """The iterations of ``refine_iter``, each on other rows, the last on the most."""
-        last_size = max(_REFINE_ROWS, min(_MAX_LAST_ROWS, _MAX_LAST_NUMBERS // self.n_features_in_))
+        last_size = max(_REFINE_ROWS, min(_MAX_LAST_ROWS, _MAX_LAST_NUMBERS // self.n_encoded_))
         refining = replace(REFINING, exact=VARIANTS[self.variant].exact)
         for left in range(self.refine_iter - 1, -1, -1):
             sample = sampled(rows, _REFINE_ROWS if left else last_size, rng_for(seed, "draw", left))
@@ -416,7 +416,7 @@ class KSVD(CoresetLearner, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
     def _refine(self, rows: Block, n_iter: int, rng: np.random.Generator, variant: Variant) -> Self:
         learned = self._iterate(Centering(self.center, self.mean_)(rows), self.components_, n_iter, rng, variant)
         self.components_ = np.ascontiguousarray(learned.atoms, dtype=self.components_.dtype)
-        self.objective_curve_ = np.append(self.objective_curve_, np.asarray(learned.curve[1:]) / self.n_features_in_)
+        self.objective_curve_ = np.append(self.objective_curve_, np.asarray(learned.curve[1:]) / self.n_encoded_)
         self.best_iter_ = self.n_iter_ + learned.best_number
         self.n_iter_ += len(learned.curve) - 1
         return self
@@ -451,11 +451,11 @@ class KSVD(CoresetLearner, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
         coding = self._pursuit()
         if not Reference.of(self.reference).include:
             return coding
-        return replace(coding, n_reference=self._objective().n_included(self.n_features_in_))
+        return replace(coding, n_reference=self._objective().n_included(self.n_encoded_))
 
     def _pursuit(self) -> Coding:
         """How rows are coded. More atoms per row than there are atoms or columns are refused."""
-        d, k, n_nonzero = self.n_features_in_, self._n_atoms(), self.n_nonzero_coefs
+        d, k, n_nonzero = self.n_encoded_, self._n_atoms(), self.n_nonzero_coefs
         if self.alpha is not None:
             return Coding(n_nonzero=min(k, max(1, d // 10)), penalty=float(self.alpha), positive=bool(self.positive))
         if n_nonzero is None:
@@ -465,11 +465,11 @@ class KSVD(CoresetLearner, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
         return Coding(n_nonzero=int(n_nonzero), target=float(self.tol or 0.0), positive=bool(self.positive))
 
     def _n_atoms(self) -> int:
-        return self.n_features_in_ if self.n_components is None else int(self.n_components)
+        return self.n_encoded_ if self.n_components is None else int(self.n_components)
 
     def planned(self, n_rows: int | None, n_features: int) -> tuple[Any, int | float]:
         learner = copy(self)
-        learner.n_features_in_ = n_features  # the objective depends on it, and it is not known before a fit
+        learner.n_encoded_ = n_features  # the objective depends on it, and it is not known before a fit
         return super(KSVD, learner).planned(n_rows, n_features)
 
     def _auto_size(self, n_rows: int | None, n_features: int) -> int:

@@ -11,7 +11,6 @@ from functools import cache
 from inspect import getmembers_static
 from typing import Annotated, Any, ClassVar, Generic, Protocol, Self, TypeVar, cast, get_args, overload
 
-import narwhals.stable.v2 as nw
 import numpy as np
 from sklearn.base import is_classifier
 from sklearn.exceptions import NotFittedError
@@ -34,10 +33,10 @@ from tithe.reduce.plan import Plan, reduce_rows
 from tithe.reduce.stream import CoresetStream
 from tithe.rows.arrays import as_block, check_weights, is_frame
 from tithe.rows.clusters import as_rows, is_spark_frame
-from tithe.rows.learn import feature_sums, learn_from_all_rows, learn_schema, scaled_features, value_counts
-from tithe.rows.options import TableOptions
+from tithe.rows.encode import frame_schema, later_rows
 from tithe.rows.schema import TableSchema, frame_table
-from tithe.rows.uses import announce
+
+_MAX_NAMED = 8  # columns in a message
 
 FLOATS = ("float64", "float32")
 MIN_AUTO_ROWS = 5000  # of a learner that has no rule of its own
@@ -438,7 +437,7 @@ class CoresetLearner(StreamLearner, Described):
         return CoresetStream(
             self._objective(),
             self.construction,
-            coreset_size=self._size(None, self.n_features_in_),
+            coreset_size=self._size(None, self.n_encoded_),
             calibrate=self.calibrate,
             random_state=int(rng_for(self._seed, "reduce").integers(2**62)),
         )
@@ -482,7 +481,7 @@ class CoresetLearner(StreamLearner, Described):
     def check_relations(self) -> None:
         """Refuse a solution from a file that is not one of this learner for its columns."""
         check_params(self, self._constraints)
-        d, coreset, stream = self.n_features_in_, (self._fitted_values or {}).get("coreset_"), self.stream_
+        d, coreset, stream = self.n_encoded_, (self._fitted_values or {}).get("coreset_"), self.stream_
         expect(not isinstance(coreset, Coreset) or coreset.n_features == d, "a coreset has other columns")
         if stream is not None:
             self._check_stream(stream)
@@ -490,7 +489,7 @@ class CoresetLearner(StreamLearner, Described):
     def _check_stream(self, stream: CoresetStream) -> None:
         """Check that the stream has the columns and the objective of the learner."""
         like = stream.state.rows.like
-        expect(like is not None and like.n_features == self.n_features_in_, "a stream has other columns")
+        expect(like is not None and like.n_features == self.n_encoded_, "a stream has other columns")
         objective, stored = self._objective(), stream.plan.objective
         same = type(objective) is type(stored) and objective.classes == stored.classes
         expect(same, "a stream is for another learner")
@@ -533,51 +532,51 @@ class CoresetLearner(StreamLearner, Described):
 def checked_block(learner: Any, X: Any, y: Any = None, sample_weight: Any = None, *, reset: bool) -> Block:
     """A checked block. Schema, names and number of columns are stored (``reset``) or compared.
 
-    A frame of finite numbers is taken as it is, as by scikit-learn. One with text, dates or gaps becomes rows by a
-    schema, which is stored; every frame is encoded by that schema from then on.
+    What becomes of a frame is up to the learner's ``encode``: see `frame_schema`. Later frames are encoded alike.
     """
-    schema = None if reset else learner.schema_
-    if is_frame(X) and (schema is not None or (reset and _needs_schema(X))):
-        table = frame_table(X)
-        if schema is None:
-            schema = _schema_of_table(table)
-            announce(schema.losses())
-            set_schema(learner, schema)
-        return as_block(schema.encode(table), y, sample_weight)
-    block = as_block(X, y, sample_weight)
+    schema = frame_schema(X, learner.frame_encoding, takes_gaps=learner.takes_gaps) if reset else learner.schema_
+    if schema is not None:
+        if not is_frame(X):
+            block = as_block(X, y, sample_weight)
+            check_n_features(learner, block.n_features)
+            return block
+        block = as_block(schema.encode(frame_table(X)) if reset else later_rows(schema, X), y, sample_weight)
+    else:
+        block = as_block(X, y, sample_weight)
+        validate_data(learner, X if hasattr(X, "shape") else block.X, reset=reset, skip_check_array=True)
     if reset:
-        learner.schema_ = None
-    validate_data(learner, X if hasattr(X, "shape") else block.X, reset=reset, skip_check_array=True)
+        set_schema(learner, schema)
     return block
+
+
+def check_n_features(learner: Described, n_features: int) -> None:
+    """Refuse rows with another number of features than those that the learner was fitted on."""
+    if n_features == learner.n_encoded_:
+        return
+    name, schema = type(learner).__name__, learner.schema_
+    if schema is None:
+        raise ValueError(
+            f"X has {n_features} features, but {name} is expecting {learner.n_encoded_} features as input."
+        )
+    names = ", ".join(schema.reads[:_MAX_NAMED]) + (", ..." if len(schema.reads) > _MAX_NAMED else "")
+    raise ValueError(
+        f"X has {n_features} features without names, and {name} was fitted on a table: give a frame with its "
+        f"{len(schema.reads)} columns ({names}), which become {schema.n_features} features."
+    )
 
 
 def block_of_rows(X: Any, y: Any = None, sample_weight: Any = None) -> Block:
     """A checked block of an array or a frame, the latter by a schema of its own where it holds more than numbers."""
-    if is_frame(X) and _needs_schema(X):
-        table = frame_table(X)
-        X = _schema_of_table(table).encode(table)
-    return as_block(X, y, sample_weight)
-
-
-def _schema_of_table(table: Any) -> TableSchema:
-    schema = learn_schema(table)
-    if table.num_rows > schema.n_rows:  # it was learned from a sample
-        return learn_from_all_rows(
-            schema,
-            TableOptions(),
-            scaled_features(schema),
-            lambda features: [feature_sums(schema.encode(table), features)],
-            lambda names, na: (value_counts(batch, names, na) for batch in table.select(list(names)).to_batches()),
-        )
-    return schema
+    schema = frame_schema(X, "auto", takes_gaps=True)
+    return as_block(X if schema is None else schema.encode(frame_table(X)), y, sample_weight)
 
 
 def set_schema(learner: Described, schema: TableSchema | None) -> None:
     """Store a schema, and the names and number of its features."""
     learner.schema_ = schema
     if schema is not None:
-        learner.n_features_in_ = schema.n_features
-        learner.feature_names_in_ = np.asarray(schema.feature_names, dtype=object)
+        learner.n_encoded_ = schema.n_features
+        learner._encoded_names = np.asarray(schema.feature_names, dtype=object)
 
 
 def check_same_schema(learner: Described, source: Source) -> None:
@@ -588,19 +587,6 @@ def check_same_schema(learner: Described, source: Source) -> None:
             "The columns of this source became features by another schema than in the fit: scales or values differ. "
             "Open it with that of the model: open_dataset(..., schema=model.schema_)."
         )
-
-
-def _needs_schema(frame: Any) -> bool:
-    """Whether a frame holds anything but finite numbers and Booleans."""
-    for column in nw.from_native(frame, eager_only=True).iter_columns():  # names may be numbers
-        dtype = column.dtype
-        if not (dtype.is_numeric() or dtype == nw.Boolean):
-            return True
-        if dtype.is_float() and not np.isfinite(np.sum(column.to_numpy(), dtype=np.float64)):
-            return True
-        if not dtype.is_float() and column.null_count():
-            return True
-    return False
 
 
 def check_no_extra_arrays(source: Source, *arrays: Any) -> Source:
@@ -614,21 +600,17 @@ def note_columns(learner: Described, source: Source, *, reset: bool) -> None:
     """Store (``reset``) or compare names and number of a source's columns, as `validate_data` does for arrays."""
     names = None if source.feature_names is None else np.asarray(source.feature_names, dtype=object)
     if reset:
-        learner.n_features_in_ = source.n_features
+        learner.n_encoded_ = source.n_features
         if names is not None:
-            learner.feature_names_in_ = names
+            learner._encoded_names = names
         elif learner.feature_names is not None:
-            del learner.feature_names_in_
+            del learner._encoded_names
         set_schema(learner, source.schema)
         return
     check_same_schema(learner, source)
-    if source.n_features != learner.n_features_in_:
-        raise ValueError(
-            f"X has {source.n_features} features, but {type(learner).__name__} is expecting "
-            f"{learner.n_features_in_} features as input."
-        )
+    check_n_features(learner, source.n_features)
     known = learner.feature_names
-    if names is not None and known is not None and not np.array_equal(names, learner.feature_names_in_):
+    if names is not None and known is not None and not np.array_equal(names, known):
         raise ValueError("The feature names should match those that were passed during fit: the source has others.")
 
 

@@ -123,9 +123,9 @@ def _with_column(frame: Any, learner: Described, method: str, column: str) -> An
     for name in names:
         if name not in frame.columns:
             raise ValueError(f"{NAME} has no column {name!r}. Its columns are {', '.join(frame.columns)}.")
-    if len(names) != learner.n_features_in_ and schema is None:
+    if len(names) != learner.n_encoded_ and schema is None:
         raise ValueError(
-            f"{NAME} has {len(names)} columns, but {type(learner).__name__} is expecting {learner.n_features_in_}: "
+            f"{NAME} has {len(names)} columns, but {type(learner).__name__} is expecting {learner.n_encoded_}: "
             "select those of the fit."
         )
     if column in frame.columns:
@@ -155,6 +155,6 @@ def _type_of(learner: Described, method: str) -> pa.DataType:
     """The type of the results, told by that of a row of zeros."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        result = methodcaller(method, np.zeros((1, learner.n_features_in_)))(learner)
+        result = methodcaller(method, np.zeros((1, learner.n_encoded_)))(learner)
     value_type = pa.string() if result.dtype.kind in "OUS" else pa.from_numpy_dtype(result.dtype)
     return pa.list_(value_type) if result.ndim == 2 else value_type

@@ -10,7 +10,7 @@ from sklearn.base import is_classifier, is_regressor
 
 from tithe.core.contracts import Objective, Source
 from tithe.core.data import Array, Block
-from tithe.core.labels import LabelledObjective, distinct_labels
+from tithe.core.labels import LabelledObjective, distinct_labels, refuse_gaps
 from tithe.core.labels import checked_classes as checked_classes
 from tithe.core.labels import class_factors as class_factors
 from tithe.core.labels import encoded_classes as encoded_classes
@@ -39,6 +39,25 @@ class EncodeLabels:
         return replace(block, y=codes, sample_weight=weight, mean=None)
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
+class WeighClasses:
+    """Multiplies the weights of rows by the ``factors`` of their classes; y keeps its labels."""
+
+    classes: Array
+    factors: Array
+
+    def __call__(self, block: Block) -> Block:
+        return replace(EncodeLabels(classes=self.classes, factors=self.factors)(block), y=block.y)
+
+
+def weighted_by_class(source: Source, class_weight: Any, engine: Any) -> Source:
+    """The source with weights times those of the classes, for estimators that know only weights of rows."""
+    labels, numbered = with_class_numbers(DataPass(source, engine), classifier=True)
+    assert labels is not None
+    mass = class_masses(numbered, len(labels)) if is_balanced(class_weight) else None
+    return MappedSource(source, WeighClasses(classes=labels, factors=class_factors(class_weight, labels, mass)))
+
+
 def stream_classes(classes: Any, known: Array | None, *, first: bool) -> Array:
     """The classes of a stream: passed with the ``first`` batch or ``known`` from a fit. They must not change."""
     if classes is None:
@@ -53,8 +72,8 @@ def stream_classes(classes: Any, known: Array | None, *, first: bool) -> Array:
 
 def finite_target(block: Block) -> Block:
     """Return the block. A y that is not finite is refused."""
-    if block.y is not None and not np.isfinite(block.y.astype(np.float64)).all():
-        raise ValueError("Input y contains NaN or infinity.")
+    if block.y is not None:
+        refuse_gaps(block.y.astype(np.float64, copy=False), block.row_ids())
     return block
 
 

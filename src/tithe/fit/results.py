@@ -25,6 +25,7 @@ from tithe.core.state_checks import (
     expect,
     restore,
 )
+from tithe.fit.bases import ClassNamePrefixFeaturesOutMixin
 from tithe.rows.schema import TableSchema
 
 _METHODS = ("predict", "predict_proba", "decision_function", "transform")
@@ -73,7 +74,7 @@ class StoredEstimator(Storable):
             return estimator
         check_fields(values, checks, optional=optional, who=cls.__name__)
         schema = values.get("schema_")
-        expect(schema is None or schema.n_features == values.get("n_features_in_"), "a schema has other features")
+        expect(schema is None or schema.n_features == values.get("n_encoded_"), "a schema has other features")
         restore(estimator, values)
         estimator.check_relations()
         return estimator
@@ -118,18 +119,54 @@ class BarChart:
 class Described(StoredEstimator):
     """A fitted model that describes itself in reports and to ``tithe inspect``."""
 
-    n_features_in_: Annotated[int, Integer(least=1, size="d")]
-    feature_names_in_: Annotated[Array, Sometimes(Labels("d"))]
+    n_encoded_: Annotated[int, Integer(least=1, size="d")]  # the features of X, which a schema made if there is one
+    _encoded_names: Annotated[Array, Sometimes(Labels("d"))]
     schema_: Annotated[TableSchema | None, Optional(Instance(TableSchema))] = None  # of rows that came from a table
     certificate_: Certificate | None = None
 
     @property
+    def frame_encoding(self) -> Any:
+        """How frames become features: the parameter ``encode`` of learners that have it."""
+        return self.get_params(deep=False).get("encode", "auto")
+
+    @property
+    def takes_gaps(self) -> bool:
+        """Whether the learner makes something of the gaps in a frame of numbers."""
+        return False
+
+    @property
+    def n_features_in_(self) -> int:
+        """The number of columns of the input."""
+        return self.n_encoded_ if self.schema_ is None else len(self.schema_.reads)
+
+    @n_features_in_.setter
+    def n_features_in_(self, n_features: int) -> None:  # scikit-learn sets it
+        self.n_encoded_ = n_features
+
+    @property
+    def feature_names_in_(self) -> Array:
+        """The names of the columns of the input. There is none if these have no names."""
+        return self._encoded_names if self.schema_ is None else np.asarray(self.schema_.reads, dtype=object)
+
+    @feature_names_in_.setter
+    def feature_names_in_(self, names: Array) -> None:
+        self._encoded_names = names
+
+    @feature_names_in_.deleter
+    def feature_names_in_(self) -> None:
+        del self._encoded_names
+
+    @property
     def feature_names(self) -> list[str] | None:
-        """Names of the columns that the model was fitted on, if they had names."""
-        try:
-            return [str(name) for name in self.feature_names_in_]
-        except AttributeError:  # scikit-learn's attribute exists only where there are names
-            return None
+        """Names of the features that the model was fitted on, encoded ones if it was a table; None without names."""
+        names = getattr(self, "_encoded_names", None)
+        return None if names is None else [str(name) for name in names]
+
+    def get_feature_names_out(self, input_features: Any = None) -> Array:
+        """The names of the features that the columns became; of a transformer, those of what it makes of them."""
+        if isinstance(self, ClassNamePrefixFeaturesOutMixin):
+            return ClassNamePrefixFeaturesOutMixin.get_feature_names_out(self, input_features)
+        return np.asarray(column_names(self), dtype=object)
 
     def summary(self) -> dict[str, Any]:
         """Numbers, texts and lists of them for a report, by name."""
@@ -152,12 +189,41 @@ def known_names(model: object) -> list[str] | None:
 
 def column_names(learner: Described) -> list[str]:
     """Names of the columns that a learner was fitted on; x0, x1, ... where they had none."""
-    return learner.feature_names or [f"x{j}" for j in range(learner.n_features_in_)]
+    return learner.feature_names or [f"x{j}" for j in range(learner.n_encoded_)]
 
 
 def in_units(learner: Described, points: Array) -> Array:
     """Points in the space of X in the units of the table that the learner was fitted on, if it was one."""
     return np.asarray(points, np.float64) if learner.schema_ is None else learner.schema_.original_units(points)
+
+
+_COLLINEAR = 0.99  # R² of a column by the others from which its coefficient means nothing alone
+_MAX_COMPARED = 200  # columns of which each is regressed on the others
+
+
+def collinear_columns(learner: Described, rows: Block | None) -> list[str]:
+    """The columns that are nearly sums of multiples of others, by weighted rows. Those of categories always are.
+
+    The R² of column j by the others is 1 - 1 / (C^-1)_jj, C the correlations.
+    """
+    if rows is None or not isinstance(rows.X, np.ndarray):
+        return []
+    schema = learner.schema_
+    kinds = (
+        ["number"] * rows.n_features
+        if schema is None
+        else [column.encoding.kind for column in schema.used if column.encoding for _ in range(column.width)]
+    )
+    share = (rows.weights() / rows.total_weight)[:, None]
+    X = rows.X - (share * rows.X).sum(axis=0)
+    spread = np.sqrt((share * X**2).sum(axis=0))
+    at = np.flatnonzero((spread > 0.0) & ~np.isin(kinds, ("category", "text")))
+    if not 1 < len(at) <= min(_MAX_COMPARED, len(rows) // 2):
+        return []
+    Z = X[:, at] / spread[at]
+    inverse = np.linalg.inv((share * Z).T @ Z + 1e-9 * np.eye(len(at)))
+    names = column_names(learner)
+    return [names[j] for j in at[np.diag(inverse) > 1.0 / (1.0 - _COLLINEAR)]]
 
 
 def named_coefficients(learner: Described, coef: Array, outputs: Sequence[Any]) -> list[dict[str, Any]]:

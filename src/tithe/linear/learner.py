@@ -14,10 +14,10 @@ from tithe.certify import Certificate, certify_bound, certify_gap, polish_by_des
 from tithe.certify.gap import CurvatureRows, evaluate_all, gap_at
 from tithe.certify.newton import NewtonDescent
 from tithe.core.contracts import Source
-from tithe.core.data import Array, Block, Coreset
+from tithe.core.data import Array, Block, Coreset, Rng
 from tithe.core.errors import warn_caller
 from tithe.core.labels import LabelledObjective
-from tithe.core.linear_algebra import curvature_cost
+from tithe.core.linear_algebra import MAX_COORDINATES, curvature_cost
 from tithe.core.parallel import single_blas_thread
 from tithe.core.params import POLISH, Boolean, Constraint, Option, RealNumber
 from tithe.core.passes import DataPass
@@ -39,17 +39,20 @@ from tithe.fit.labels import (
     stream_classes,
     weights_by_class,
 )
-from tithe.fit.results import BarChart, ClassLabels, column_names, named_coefficients
+from tithe.fit.results import BarChart, ClassLabels, collinear_columns, column_names, named_coefficients
 from tithe.linear.objective import LabelledLinearObjective, LinearModelObjective
 from tithe.linear.regressed import Bounded, Regressed, SensitivityModel
+from tithe.reduce.draws import Uniform, draw_rows
 from tithe.reduce.kernels import sample_rows
 from tithe.rows.leaves import MappedSource
 
 _MIN_AUTO_ROWS, _AUTO_ROWS_PER_COLUMN = 10_000, 20
 _AUTO_SHARE, _MAX_AUTO_SHARE_ROWS = 100, 50_000  # one row in 100 is kept, up to this number
 _MANY_NUMBERS = 100  # different numbers in y, which are more often a quantity than classes
-_MAX_NEWTON_ROWS, _MAX_NEWTON_WORK = 2_000_000, 4_000_000_000  # up to which Newton's method on all rows pays
+_MAX_NEWTON_WORK = 4_000_000_000  # products of a curvature up to which Newton's method on all rows pays
+_MAX_WORK_OF_CLASSES = 200_000_000_000  # the same for many classes, of which a row is between few
 _START_ROWS, _ROUGH = (5000, 40_000), 1e-3  # rows of the fits where it starts, and their tolerance
+_GRADIENT_SHARE = 0.8  # of a draw of rows with many classes where it starts; the others are uniform
 _TOL = RealNumber(above=0.0)
 CORESET_TOL_RATIO = 0.01  # tolerance of the fit on the coreset over that on all rows
 TOLERANCE = Option("tol", _TOL, "Relative excess loss at which --polish auto stops.")
@@ -152,7 +155,7 @@ class CoresetLinearModel(CoresetLearner, BaseEstimator, ABC):
         if before is None:
             return None
         classes, params = before
-        return params if classes == self._known_classes() and params.shape[1] == self.n_features_in_ + 1 else None
+        return params if classes == self._known_classes() and params.shape[1] == self.n_encoded_ + 1 else None
 
     def _learn(
         self, coreset: Coreset | None, data: DataPass | None, seed: int, context: LastFit | None
@@ -240,7 +243,10 @@ class CoresetLinearModel(CoresetLearner, BaseEstimator, ABC):
             return False
         if asked != ("auto",) * 3 or len(rows) <= self._size(len(rows), rows.n_features):
             return False
-        return self._objective().n_classes <= 2 and 0 < curvature_cost(rows, 1) <= _MAX_NEWTON_WORK
+        k = self._objective().n_scores
+        if k == 1:
+            return 0 < curvature_cost(rows, 1) <= _MAX_NEWTON_WORK
+        return k * (rows.n_features + 1) <= MAX_COORDINATES and curvature_cost(rows, k) <= _MAX_WORK_OF_CLASSES
 
     def _uniform_rows(self, block: Block, seed: int) -> Coreset:
         """Uniform rows to keep as the coreset of a fit on all rows."""
@@ -259,23 +265,14 @@ class CoresetLinearModel(CoresetLearner, BaseEstimator, ABC):
         )
 
     def _fit_newton(self, coreset: Coreset, data: DataPass, start: Array | None, seed: int) -> LinearFit:
-        """Newton's method on all rows, from solutions on some of them, where the penalty counts for more."""
+        """Newton's method on all rows, from a solution on some of them."""
         objective, block = self._objective(), data.rows
         assert isinstance(block, Block)
-        rng, flat = rng_for(seed, "solve"), objective.start_params(block)
+        flat = objective.start_params(block)
         usual = objective.evaluate(coreset, flat).value  # about that of all rows
-        params = flat if start is None else start
-        samples = () if objective.constant_curvature or start is not None else _START_ROWS
-        for size in samples:
-            if 2 * size > len(block):
-                break
-            rows = sample_rows(block, size, rng)
-            rows = Block(X=rows.X, y=rows.y, sample_weight=rows.weights() * (len(rows) / rows.total_weight))
-            if objective.can_be_fitted(rows):
-                few = NewtonDescent(objective, DataPass(rows), params, rows)
-                few.descend(_ROUGH)
-                params = few.params
-        descent = NewtonDescent(objective, data, params, block)
+        if start is None and not objective.constant_curvature:
+            start = _solved_on_few(objective, block, flat, rng_for(seed, "solve"))
+        descent = NewtonDescent(objective, data, flat if start is None else start, block)
         if not descent.point.value <= usual:
             descent = NewtonDescent(objective, data, flat, block)
         passes = data.n_passes
@@ -325,13 +322,40 @@ class CoresetLinearModel(CoresetLearner, BaseEstimator, ABC):
         return certify_gap(self._objective(), data, params, self.coreset_)
 
     def summary(self) -> dict[str, Any]:
-        """The loss, penalty included."""
-        return {"loss": self.solve().objective_curve_[-1]}
+        """The loss, penalty included, and the columns that others nearly determine."""
+        collinear = collinear_columns(self, (self.solve()._fitted_values or {}).get("coreset_"))
+        return {"loss": self.objective_curve_[-1], **({"collinear_columns": collinear} if collinear else {})}
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         return tags
+
+
+def _solved_on_few(objective: LinearModelObjective, block: Block, params: Array, rng: Rng) -> Array:
+    """A solution on few rows: uniform ones, for which the penalty counts for more, and then more of them.
+
+    With many classes a draw by the size of the gradient there follows: uniform rows have hardly any between two rare
+    classes, and a Newton step on all rows takes long.
+    """
+    draws = [(size, False) for size in _START_ROWS]
+    if objective.n_scores > 1:
+        draws.append((_START_ROWS[-1], True))
+    for size, by_gradient in draws:
+        if 2 * size > len(block):
+            break
+        if by_gradient:
+            weight, gradient = block.weights(), objective.gradient_sizes(block, params, objective.cost(block, params))
+            share = _GRADIENT_SHARE * gradient / np.average(gradient, weights=weight) + 1.0 - _GRADIENT_SHARE
+            rows = draw_rows(block, weight * share, size, rng, codes=objective.codes(block))
+        else:
+            rows = Uniform().reduce(block, objective, size, pilot=None, survey=None, rng=rng)
+            rows = replace(rows, sample_weight=rows.weights() * (len(rows) / rows.total_weight))
+        if objective.can_be_fitted(rows):
+            few = NewtonDescent(objective, DataPass(rows), params, rows)
+            few.descend(_ROUGH)
+            params = few.params
+    return params
 
 
 class CoresetLinearClassifier(ClassifierMixin, CoresetLinearModel):

@@ -10,6 +10,7 @@ from scipy.special import expit, log_softmax, softmax
 from sklearn.exceptions import ConvergenceWarning
 
 from tithe.certify import bound_certificate
+from tithe.certify.certificate import grouped
 from tithe.core.data import Array, Block
 from tithe.core.errors import warn_caller
 from tithe.core.passes import DataPass
@@ -32,7 +33,10 @@ class CoresetLogisticRegression(CoresetLinearClassifier):
         classes can be separated: there is a warning, and the certificate only says that the loss is not negative.
     coreset_size : int, float or "auto"
         Rows to learn from, or a fraction of the rows. ``"auto"``: the largest of 10,000, 20 for each column, and one
-        in 100 of the rows up to 50,000. If there are no more rows than this, all are used.
+        in 100 of the rows up to 50,000. If there are no more rows than this, all are used. With this and
+        ``construction`` and ``polish`` at ``"auto"``, Newton's method on all rows in memory takes the place of a
+        coreset where it is quicker: where columns and classes are few. ``coreset_`` then has uniform rows, and its
+        ``provenance["fitted"]`` is ``"all rows"``.
     construction, calibrate, engine
         See `build_coreset`. ``"auto"`` is `Influence`.
     polish : int or "auto"
@@ -54,6 +58,9 @@ class CoresetLogisticRegression(CoresetLinearClassifier):
         Threads. None and -1 use all threads of the process.
     verbose : int
         Above 0, passes over the data are shown on standard error.
+    encode : {"auto", True, False}
+        How frames become features. ``"auto"``: numbers keep their units, and a frame with text, dates or lists is
+        encoded (`open_dataset`). True: every frame is, with numbers standardized and gaps filled. False: none is.
     random_state : int, RandomState, Generator or None
 
     Attributes
@@ -123,6 +130,7 @@ class CoresetLogisticRegression(CoresetLinearClassifier):
         engine: Any = "auto",
         n_jobs: int | None = None,
         verbose: int = 0,
+        encode: bool | str = "auto",
         random_state: Any = None,
     ) -> None:
         self.C = C
@@ -138,6 +146,7 @@ class CoresetLogisticRegression(CoresetLinearClassifier):
         self.engine = engine
         self.n_jobs = n_jobs
         self.verbose = verbose
+        self.encode = encode
         self.random_state = random_state
 
     def _completed(self, fit: LinearFit, data: DataPass | None) -> LinearFit:
@@ -155,8 +164,8 @@ class CoresetLogisticRegression(CoresetLinearClassifier):
         loss, n_rows = fit.curve[-1], fit.certificate.n_rows  # the infimum of the loss is 0
         certificate = replace(
             bound_certificate(loss, loss, n_rows, passes=fit.certificate.passes + 1),
-            sentence=f"The loss is {loss:.8g} on all {n_rows} rows. Without a penalty there is no smallest one "
-            "where classes can be separated.",
+            sentence=f"The loss is {grouped(loss, 8)} on all {n_rows:,} rows. Without a penalty there is no smallest "
+            "one where classes can be separated.",
         )
         return replace(fit, certificate=certificate)
 

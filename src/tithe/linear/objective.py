@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -28,6 +29,8 @@ _MAX_NEWTON_COORDINATES = 250  # up to which computing the curvature in every ro
 _ROUNDS_OF_RENEWAL = (3, 12, 48)  # rounds after which a more expensive curvature is computed again
 _CURVATURE_WORK = 10_000_000_000  # products that a curvature may cost
 _CHUNK_ROWS = 4096
+_FEW_ROWS, _MAX_DRIFT_OF_FEW = 10.0, 0.5  # effective rows with the curvature along a step, and how much it may change
+N_DRIFT_SUMS = 9  # numbers that tell how much a curvature changes along a step
 
 # of queries
 _SAMPLE_FOR_SCALE = 20_000  # rows that the scale of columns is taken from
@@ -138,21 +141,42 @@ class LinearModelObjective(ConvexObjective[SumsT], Generic[SumsT]):
         return True
 
     def drift_sums(self, block: Block, params: Array, step: Array) -> Array:
-        """The curvature along the step, and the sum of each row's part in it times the change of its score."""
-        sums = np.zeros(2)
+        """The curvature along the step; the sums of each row's part in it times the change of its score, and squared.
+
+        And for half of the step, its end, and the mean over it: the curvature, and the sum of the changes of the parts.
+        """
+        sums = np.zeros(N_DRIFT_SUMS)
         for at in range(0, len(block), _CHUNK_ROWS):
             rows = block.cut(at, at + _CHUNK_ROWS)
             rows = replace(rows, X=rows.X.astype(np.float64, copy=False))
-            part = rows.weights() * self.directional_curvature(rows, params, step)
-            sums += part.sum(), part @ np.abs(self.margins(rows.X, step)).max(axis=1)
+            weight, change = rows.weights(), self.margins(rows.X, step)
+            now, half_way, at_end = (self.directional_curvature(rows, params - t * step, step) for t in (0.0, 0.5, 1.0))
+            slopes = self._residuals(rows, params) - self._residuals(rows, params - step)
+            part = weight * now
+            of_chunk = [part.sum(), part @ np.abs(change).max(axis=1), part @ part]
+            with np.errstate(invalid="ignore"):  # zero times infinity
+                for there in (half_way, at_end, np.einsum("ik,ik->i", slopes, change)):
+                    of_chunk += [weight @ there, weight @ np.abs(there - now)]
+            sums += of_chunk
         return sums
 
     def drift_of(self, sums: Array, params: Array, step: Array) -> float:
-        """The mean change of a score, each row weighed by its part in the curvature along the step.
+        """The mean change of a score, each row weighed by its part in the curvature along the step; or more.
 
-        Right for losses whose second derivative changes by no more than a factor of exp(change of the score).
+        That is right for losses whose second derivative changes by a factor of exp(change of the score), if no row
+        has more of the curvature than it has here: one far row that changes sides may have most of it on the way. And
+        if a few rows have the curvature and lose it, what the others have to gain shows only then: infinity.
         """
-        return float(sums[1] / sums[0]) if sums[0] > 0.0 else 0.0
+        if not sums[0] > 0.0:
+            return 0.0
+        drift = max(float(sums[1] / sums[0]), math.log1p(self._change_on_the_way(sums)))  # exp(c) - 1 is a change by c
+        return np.inf if drift > _MAX_DRIFT_OF_FEW and sums[0] ** 2 < _FEW_ROWS * sums[2] else drift
+
+    def _change_on_the_way(self, sums: Array) -> float:
+        """How much of the curvature changes, row by row, on the way of a step with these `drift_sums`."""
+        then, change = sums[3::2], sums[4::2]
+        least = np.minimum(then, sums[0])
+        return float((change / least).max()) if least.min() > 0.0 and np.isfinite(change).all() else np.inf
 
     def _free_coordinates(self, shape: tuple[int, ...]) -> Array:
         """Which coordinates (k, d + 1) of the parameters are not fixed at 0."""

@@ -86,6 +86,7 @@ class CoresetLinearRegressor(RegressorMixin, CoresetLinearModel):
         engine: Any = "auto",
         n_jobs: int | None = None,
         verbose: int = 0,
+        encode: bool | str = "auto",
         random_state: Any = None,
     ) -> None:
         self.alpha = alpha
@@ -100,6 +101,7 @@ class CoresetLinearRegressor(RegressorMixin, CoresetLinearModel):
         self.engine = engine
         self.n_jobs = n_jobs
         self.verbose = verbose
+        self.encode = encode
         self.random_state = random_state
 
     def _objective(self) -> SingleScoreObjective:
@@ -152,8 +154,9 @@ class CoresetRidge(CoresetLinearRegressor):
     ----------
     alpha : float
         Strength of the penalty.
-    coreset_size, construction, calibrate, polish, tol, fit_intercept, warm_start, engine, n_jobs, verbose, random_state
-        See `CoresetLogisticRegression`.
+    coreset_size, construction, calibrate, polish, tol, fit_intercept, warm_start, engine, n_jobs, verbose
+        See `CoresetLogisticRegression`, and there also the next two.
+    encode, random_state
     max_iter : int
         Maximum number of rounds of the fit on the coreset.
 
@@ -192,8 +195,9 @@ class CoresetPoissonRegressor(CoresetLinearRegressor):
     ----------
     alpha : float
         Strength of the penalty.
-    coreset_size, construction, calibrate, polish, tol, fit_intercept, warm_start, engine, n_jobs, verbose, random_state
-        See `CoresetLogisticRegression`.
+    coreset_size, construction, calibrate, polish, tol, fit_intercept, warm_start, engine, n_jobs, verbose
+        See `CoresetLogisticRegression`, and there also the next two.
+    encode, random_state
     max_iter : int
         Maximum number of rounds of the fit on the coreset.
 
@@ -306,8 +310,9 @@ class CoresetHuberRegressor(CoresetLinearRegressor):
         >= 1: residuals beyond epsilon times the scale are outliers.
     alpha : float
         Strength of the penalty.
-    coreset_size, construction, calibrate, polish, tol, fit_intercept, warm_start, engine, n_jobs, verbose, random_state
-        See `CoresetLogisticRegression`.
+    coreset_size, construction, calibrate, polish, tol, fit_intercept, warm_start, engine, n_jobs, verbose
+        See `CoresetLogisticRegression`, and there also the next two.
+    encode, random_state
     max_iter : int
         Maximum number of rounds of the fit on the coreset.
 
@@ -351,6 +356,7 @@ class CoresetHuberRegressor(CoresetLinearRegressor):
         engine: Any = "auto",
         n_jobs: int | None = None,
         verbose: int = 0,
+        encode: bool | str = "auto",
         random_state: Any = None,
     ) -> None:
         super().__init__(
@@ -366,6 +372,7 @@ class CoresetHuberRegressor(CoresetLinearRegressor):
             engine=engine,
             n_jobs=n_jobs,
             verbose=verbose,
+            encode=encode,
             random_state=random_state,
         )
         self.epsilon = epsilon

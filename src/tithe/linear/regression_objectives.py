@@ -16,7 +16,7 @@ from tithe.core.parallel import add_parts, over_parts, part_rows
 from tithe.core.params import Constraint, Option, RealNumber, Target, check_params
 from tithe.core.passes import AddsUp
 from tithe.linear.kernels import add_run, poisson_terms, scores_of_run
-from tithe.linear.objective import LinearModelObjective
+from tithe.linear.objective import N_DRIFT_SUMS, LinearModelObjective
 
 _CHUNK_NUMBERS = 131_072  # of X that are worked on at a time: a megabyte in double precision
 _CHUNK_ROWS = (256, 8192)  # rows of a chunk, at the least and at the most
@@ -349,7 +349,6 @@ class PoissonObjective(SingleScoreObjective):
 
 
 _SMALLEST_SCALE = 1e-15  # of rows that are fitted exactly: without it the scale would fall for ever
-_PLACES_ON_THE_WAY = (0.5, 1.0)  # of a Newton step, at which the curvature is compared with that at its start
 _MIN_ROWS_PER_COEFFICIENT = 2  # rows with a curvature, with fewer of which an interval would not hold
 
 
@@ -498,25 +497,21 @@ class HuberObjective(SingleScoreObjective):
         return curvature
 
     def drift_sums(self, block: Block, params: Array, step: Array) -> Array:
-        """Rows with a curvature, their curvature along the step, and what it is and changes by on the way."""
-        weight, now = block.weights(), self.directional_curvature(block, params, step)
-        sums = [float(np.count_nonzero(self._terms_at(block, params).second * weight)), float(weight @ now)]
-        for share in _PLACES_ON_THE_WAY if params[1, -1] > step[1, -1] else ():  # the scale stays positive
-            then = self.directional_curvature(block, params - share * step, step)
-            sums += [float(weight @ then), float(weight @ np.abs(then - now))]
-        return np.array(sums)
+        """Rows with a curvature as well, at the end."""
+        n_curved = float(np.count_nonzero(self._terms_at(block, params).second * block.weights()))
+        if not params[1, -1] > step[1, -1]:  # the scale does not stay positive
+            return np.append(np.zeros(N_DRIFT_SUMS), n_curved)
+        return np.append(super().drift_sums(block, params, step), n_curved)
 
     def drift_of(self, sums: Array, params: Array, step: Array) -> float:
-        """The change of the second derivative along the step, row by row, half way and at its end.
+        """The change of the second derivative along the step, row by row.
 
         Infinite where the scale would not stay positive, and with too few rows for an interval; see the class.
         """
         n_coefficients = np.count_nonzero(self._free_coordinates(params.shape))
-        if not params[1, -1] > step[1, -1] or sums[0] < _MIN_ROWS_PER_COEFFICIENT * n_coefficients:
+        if not params[1, -1] > step[1, -1] or sums[-1] < _MIN_ROWS_PER_COEFFICIENT * n_coefficients:
             return np.inf
-        then, change = sums[2::2], sums[3::2]
-        least = np.minimum(then, sums[1])
-        return float((change / least).max()) if least.min() > 0.0 else np.inf
+        return self._change_on_the_way(sums[:-1])
 
     def _least(self, sums: ScoreSums, unit: float) -> float:
         if not (self.alpha > 0.0 and np.isfinite(sums.table).all()):

@@ -61,7 +61,7 @@ from tithe.meta.other_estimators import (
     selected,
     with_categories,
 )
-from tithe.meta.scores import HeldOutScore, held_out_scores, in_words
+from tithe.meta.scores import HeldOutScore, held_out_scores, in_words, score_in_words
 from tithe.reduce.calibration import recalibrated
 from tithe.rows.arrays import is_frame
 from tithe.rows.clusters import as_rows
@@ -116,6 +116,9 @@ class CoresetEstimator(OuterEstimator, CoresetLearner, MetaEstimatorMixin, BaseE
         Threads. None and -1 use all threads of the process.
     verbose : int
         Above 0, passes over the data are shown on standard error.
+    encode : {"auto", True, False}
+        How frames become features. ``"auto"``: numbers keep their units, and a frame with text, dates or lists is
+        encoded (`open_dataset`). True: every frame is, with numbers standardized and gaps filled. False: none is.
     random_state : int, RandomState, Generator or None
         For the coreset. The estimator has its own.
 
@@ -198,6 +201,7 @@ class CoresetEstimator(OuterEstimator, CoresetLearner, MetaEstimatorMixin, BaseE
         engine: Any = "auto",
         n_jobs: int | None = None,
         verbose: int = 0,
+        encode: bool | str = "auto",
         random_state: Any = None,
     ) -> None:
         self.estimator = estimator
@@ -212,6 +216,7 @@ class CoresetEstimator(OuterEstimator, CoresetLearner, MetaEstimatorMixin, BaseE
         self.engine = engine
         self.n_jobs = n_jobs
         self.verbose = verbose
+        self.encode = encode
         self.random_state = random_state
 
     def fit(
@@ -432,7 +437,7 @@ class CoresetEstimator(OuterEstimator, CoresetLearner, MetaEstimatorMixin, BaseE
         def score(block: Block) -> float:
             return score_of(fitted, given.of(block), block.y, block.sample_weight)
 
-        certificate = score_certificate(score, rows, values["_coreset_score"])
+        certificate = score_certificate(score, rows, values["_coreset_score"], **score_in_words(fitted, rows))
         if rows.y is None:
             return certificate, []
         scores = held_out_scores(fitted, given.of(rows), rows.y, rows.sample_weight, self._labels, uniform)
@@ -441,7 +446,7 @@ class CoresetEstimator(OuterEstimator, CoresetLearner, MetaEstimatorMixin, BaseE
     def check_relations(self) -> None:
         super().check_relations()
         if not self._is_behind and self._columns is None and not self._is_viewed:  # the rows of a frame are not known
-            probe(self.estimator_, self.n_features_in_)
+            probe(self.estimator_, self.n_encoded_)
 
     # -- the estimator -------------------------------------------------------------------------
 

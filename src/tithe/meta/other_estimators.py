@@ -24,7 +24,7 @@ from tithe.core.state_checks import Anything, Labels
 from tithe.fit.base import StreamLearner
 from tithe.fit.bases import BaseEstimator, ClassifierMixin, available_if
 from tithe.fit.collections import lazy_on_collections
-from tithe.fit.results import StoredEstimator
+from tithe.fit.results import Described, StoredEstimator
 from tithe.rows.arrays import is_frame
 from tithe.rows.schema import TableSchema, can_view, frame_table, frame_view
 
@@ -185,6 +185,13 @@ def _passed_on(name: str) -> Any:
 
 class OuterEstimator(StreamLearner):
     """A learner with an estimator inside, whose methods it has too."""
+
+    estimator: Any
+
+    @property
+    def takes_gaps(self) -> bool:
+        """An estimator of another package gets gaps as they are, and refuses them itself if it takes none."""
+        return self.estimator.takes_gaps if isinstance(self.estimator, Described) else True
 
     @abstractmethod
     def _inner(self) -> Any:

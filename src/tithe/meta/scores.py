@@ -8,16 +8,18 @@ from typing import Any, Self
 
 import numpy as np
 from scipy import stats
-from sklearn.base import is_classifier, is_regressor
+from sklearn.base import ClassifierMixin, RegressorMixin, is_classifier, is_regressor
 from sklearn.metrics import log_loss, r2_score, roc_auc_score
 
-from tithe.core.data import Array
+from tithe.core.data import Array, Block
+from tithe.core.labels import commonest_class
 from tithe.core.seeding import rng_for
 from tithe.core.state_checks import Storable
+from tithe.meta.other_estimators import last_step
 
 _N_PARTS = 20  # parts of the rows whose scores give the interval
 _MAX_AUC_CLASSES = 20
-_NAMES = {"log_loss": "log-loss", "roc_auc": "AUC", "r2": "R2"}
+_NAMES = {"log_loss": "log-loss", "roc_auc": "AUC", "r2": "R²"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,17 +110,20 @@ def held_out_scores(
             return []
     elif not is_regressor(estimator):
         return []
-    order = rng_for(0, "held out").permutation(len(y))
+    known = np.arange(len(y)) if labels is None else np.flatnonzero(np.isin(y, labels))  # others have no probability
+    if not len(known):
+        return []
+    order = known[rng_for(0, "held out").permutation(len(known))]
     parts = [np.sort(part) for part in np.array_split(order, _N_PARTS)]
     answers = [_Answers.of(model, X, labels) for model in (estimator, uniform) if model is not None]
-    whole = [answer.scores(y, weight) for answer in answers]
+    whole = [answer.scores(y, weight, known) for answer in answers]
     by_part = [[answer.scores(y, weight, part) for part in parts] for answer in answers]
     scores = []
     for name, value in whole[0].items():
         ours = np.array([part[name] for part in by_part[0]])
         if np.isnan(value):
             continue
-        score = HeldOutScore(name=name, value=value, interval=_interval(value, ours))
+        score = HeldOutScore(name=name, value=value, interval=_possible(name, _interval(value, ours)))
         if uniform is not None:
             theirs, apart = whole[1][name], ours - np.array([part[name] for part in by_part[1]])
             score = replace(score, uniform=theirs, difference=_interval(value - theirs, apart))
@@ -132,6 +137,23 @@ def _interval(value: float, parts: Array) -> tuple[float, float]:
         return (float(value), float(value))
     half = float(stats.t.ppf(0.975, len(parts) - 1) * np.std(parts, ddof=1) / np.sqrt(len(parts)))
     return (float(value) - half, float(value) + half)
+
+
+def _possible(name: str, interval: tuple[float, float]) -> tuple[float, float]:
+    """The part of an interval that a score can lie in."""
+    low, high = interval
+    return (max(low, 0.0) if name != "r2" else low, min(high, 1.0) if name != "log_loss" else high)
+
+
+def score_in_words(estimator: Any, rows: Block) -> dict[str, str]:
+    """What the score of an estimator is called, and what one would reach that knows nothing."""
+    _, learner = last_step(estimator)
+    if rows.y is None or not len(rows) or type(learner).score not in (ClassifierMixin.score, RegressorMixin.score):
+        return {"named": "score", "beside": ""}
+    if is_regressor(estimator):
+        return {"named": "R²", "beside": ", where always to predict the mean has 0"}
+    label, share = commonest_class(rows.y, rows.weights())
+    return {"named": "accuracy", "beside": f", where always to say {label} has {share:.4f}"}
 
 
 def in_words(scores: Sequence[HeldOutScore]) -> str:

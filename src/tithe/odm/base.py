@@ -233,10 +233,10 @@ class KernelMachine(KernelRows, MarginMachine, Described):
         vectors, n_support = self.support_vectors_, len(self.support_)
         expect(callable(self.kernel) or self.kernel in KERNELS, "there is no such kernel")
         if self.kernel == "precomputed":
-            expect(self.support_.max(initial=0) < self.n_features_in_, "support vectors are out of range")
+            expect(self.support_.max(initial=0) < self.n_encoded_, "support vectors are out of range")
             return
         expect(sparse.issparse(vectors) or self._centre is not None, "a mean is missing")
-        Rows(n_support, self.n_features_in_).check("support_vectors_", vectors, {})
+        Rows(n_support, self.n_encoded_).check("support_vectors_", vectors, {})
 
     @property
     def coef_(self) -> Array:

@@ -101,6 +101,9 @@ class ODMClassifier(KernelMachine, ClassifierMixin, Described, BaseEstimator):
     cache_size : float
         Megabytes for the kernel matrix: n^2 numbers, of eight bytes up to 4,096 rows, else of four. Rows of the
         matrix that do not fit are computed again in each round.
+    encode : {"auto", True, False}
+        How frames become features. ``"auto"``: numbers keep their units, and a frame with text, dates or lists is
+        encoded (`open_dataset`). True: every frame is, with numbers standardized and gaps filled. False: none is.
     random_state : int, RandomState, Generator or None
         For the order in which rows are visited.
 
@@ -160,6 +163,7 @@ class ODMClassifier(KernelMachine, ClassifierMixin, Described, BaseEstimator):
     tol: float = 1e-5
     max_iter: int = 1000
     cache_size: float = 2000
+    encode: bool | str = "auto"
     random_state: Any = None
 
     n_support_: Annotated[Array, Integers("classes", dtypes=("int32", "int64"), least=0)] = field(init=False)

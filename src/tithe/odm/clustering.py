@@ -77,13 +77,14 @@ class ODMClustering(ClusterMixin, UnknownLabels):
         single cluster. With an intercept and ``lam=1000``, clusters agreed better with the classes of 12 sets (mean
         ARI .245 against .214 with the defaults, .323 against .279 with 10 % of links), but the bound was half as
         close, and the search found other labels from other starts (``benchmarks/odm_clustering.py``).
-    intercept_scaling : float
-        The constant feature.
     coreset_size : int or float
         If there are more rows, a weighted coreset of this size and the rows with links are clustered. The other rows
         get their labels from the machine, within the constraints.
     search : LabelSearch or None
         How long labels are searched for; None is ``LabelSearch()``.
+    encode : {"auto", True, False}
+        How frames become features. ``"auto"``: numbers keep their units, and a frame with text, dates or lists is
+        encoded (`open_dataset`). True: every frame is, with numbers standardized and gaps filled. False: none is.
     random_state : int, RandomState, Generator or None
 
     Attributes
@@ -252,8 +253,8 @@ class ODMClustering(ClusterMixin, UnknownLabels):
         if self.machine_ is None:
             expect(k == 1, "clusters have no machine")
             return
-        n_columns = len(self.sample_indices_) if self.kernel == "precomputed" else self.n_features_in_
-        expect(self.machine_.n_features_in_ == n_columns, "a machine has other columns")
+        n_columns = len(self.sample_indices_) if self.kernel == "precomputed" else self.n_encoded_
+        expect(self.machine_.n_encoded_ == n_columns, "a machine has other columns")
         expect(len(self.machine_.classes_) == k, "a machine has other clusters")
 
 

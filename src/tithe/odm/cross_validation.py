@@ -88,6 +88,9 @@ class ODMClassifierCV(KernelRows, ClassifierMixin, Described, BaseEstimator):
         weights, it must take them.
     refit : bool
         Whether to fit the best on all rows. Without, there are no predictions.
+    encode : {"auto", True, False}
+        How frames become features. ``"auto"``: numbers keep their units, and a frame with text, dates or lists is
+        encoded (`open_dataset`). True: every frame is, with numbers standardized and gaps filled. False: none is.
     random_state : int, RandomState, Generator or None
         For the candidates and the solver.
     n_jobs : int or None
@@ -137,6 +140,7 @@ class ODMClassifierCV(KernelRows, ClassifierMixin, Described, BaseEstimator):
     cv: Any = "auto"
     scoring: Any = None
     refit: bool = True
+    encode: bool | str = "auto"
     random_state: Any = None
     n_jobs: int | None = None
     verbose: int = 0
@@ -279,7 +283,7 @@ class ODMClassifierCV(KernelRows, ClassifierMixin, Described, BaseEstimator):
 
     def check_relations(self) -> None:
         if self.refit:
-            same = self.best_estimator_.n_features_in_ == self.n_features_in_
+            same = self.best_estimator_.n_encoded_ == self.n_encoded_
             expect(same, "the best machine has other columns")
 
 

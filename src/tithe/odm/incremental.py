@@ -561,7 +561,7 @@ class IncrementalODMClassifier(KernelMachine, ClassifierMixin, Described, BaseEs
         known = len(self.classes_) in (1, 2) and np.array_equal(self.classes_, self._rows.classes)
         expect(known, "there are more than two classes, or others than those of the rows")
         expect(self._gap is None and self._unlearning is None, "a machine comes with a certificate")
-        Rows(len(machine), self.n_features_in_).check("rows", held.X, {})
+        Rows(len(machine), self.n_encoded_).check("rows", held.X, {})
         same = held.y is not None and np.array_equal(held.y, machine.rows.sign)
         expect(same and held.indices is not None, "rows have no ids, or other labels than the machine")
         ids = held.row_ids()

@@ -77,7 +77,7 @@ class LinearODMClassifier(CoresetLinearClassifier, MarginMachine):
         Rows to learn from, or a fraction of the rows. ``"auto"``: the largest of 10,000, 20 for each column, and one
         in 100 of the rows up to 50,000. If there are no more rows than this, all are used. None uses all rows of an
         array, and the same as ``"auto"`` for a source and in `partial_fit`.
-    construction, calibrate, engine
+    construction, engine
         Of a coreset; see `build_coreset`. ``"auto"`` is `Influence`.
     polish : int or "auto"
         Rounds of descent over all rows after the fit on a coreset; ``"auto"``: until the certificate says that the
@@ -89,6 +89,9 @@ class LinearODMClassifier(CoresetLinearClassifier, MarginMachine):
         Threads. None and -1 use all threads of the process.
     verbose : int
         Above 0, passes over the data are shown on standard error.
+    encode : {"auto", True, False}
+        How frames become features. ``"auto"``: numbers keep their units, and a frame with text, dates or lists is
+        encoded (`open_dataset`). True: every frame is, with numbers standardized and gaps filled. False: none is.
     random_state : int, RandomState, Generator or None
 
     Attributes
@@ -149,12 +152,12 @@ class LinearODMClassifier(CoresetLinearClassifier, MarginMachine):
     nonconvex: str = "cccp"
     coreset_size: int | float | str | None = None
     construction: Any = "auto"
-    calibrate: bool = True
     polish: int | str = "auto"
     max_iter: int = 1000
     engine: Any = "auto"
     n_jobs: int | None = None
     verbose: int = 0
+    encode: bool | str = "auto"
     random_state: Any = None
 
     options = (*MarginObjective.options, TOLERANCE)

@@ -67,7 +67,7 @@ def semi_supervised_run(
     described = {name: _described(margin[mask], rows.weights()[mask]) for name, mask in groups.items()}
     n_labeled, n_unlabeled = int(labeled.sum()), int((~labeled).sum())
     figures = {"Margins of labelled and unlabelled rows": margin_figure(margin, groups)}
-    if model.n_features_in_ == 2 and isinstance(rows.X, np.ndarray):
+    if model.n_encoded_ == 2 and isinstance(rows.X, np.ndarray):
         caption = "Rows and the boundary between classes; labelled rows have a frame"
         figures[caption] = boundary_figure(model, rows.X, model.transduction_, labeled)
     names = {"name": [row_names.get(int(row)) for row in rows.row_ids()]} if row_names else {}
@@ -130,7 +130,7 @@ def clustering_run(model: ODMClustering, rows: Block, *, links: dict[str, int], 
         groups = {f"cluster {k}": model.labels_ == k for k in range(len(weights))}
         margin = margins_of(model.decision_function(rows.X), model.labels_)
         figures["Margins of the rows"] = margin_figure(margin, groups)
-        if model.n_features_in_ == 2 and isinstance(rows.X, np.ndarray):
+        if model.n_encoded_ == 2 and isinstance(rows.X, np.ndarray):
             no_row = np.zeros(len(rows), bool)
             figures["Rows and the boundary between clusters"] = boundary_figure(model, rows.X, model.labels_, no_row)
     return Run(

@@ -88,7 +88,7 @@ class SemiSupervisedODMClassifier(ClassifierMixin, UnknownLabels):
     safe : bool
         Keep the machine of the labelled rows unless unlabelled ones help: labels are left out in turn (in five parts if
         there are more than 20), and must be predicted with fewer errors or, if errors are equal, a smaller loss.
-    kernel, degree, coef0, fit_intercept, intercept_scaling
+    kernel, degree, coef0, fit_intercept
         See `ODMClassifier`.
     gamma : {"scale", "auto", "neighbors"} or float
         As in `ODMClassifier` or `ODMClustering`, from all rows.
@@ -98,6 +98,9 @@ class SemiSupervisedODMClassifier(ClassifierMixin, UnknownLabels):
     search : LabelSearch or None
         See `ODMClustering`. The relaxation is solved for two classes and up to 400 rows. With more rows labels are
         refined only, on the columns of a linear kernel or 300 landmarks of another.
+    encode : {"auto", True, False}
+        How frames become features. ``"auto"``: numbers keep their units, and a frame with text, dates or lists is
+        encoded (`open_dataset`). True: every frame is, with numbers standardized and gaps filled. False: none is.
     random_state : int, RandomState, Generator or None
 
     Attributes
@@ -240,8 +243,7 @@ class SemiSupervisedODMClassifier(ClassifierMixin, UnknownLabels):
 
     def _machine(self, block: Block, rows: Array) -> ODMClassifier:
         """The machine before it is fitted; the width of its kernel is that of all rows."""
-        intercept = {"fit_intercept": self.fit_intercept, "intercept_scaling": self.intercept_scaling}
-        machine = self._kernel_machine(block, rows, **intercept)
+        machine = self._kernel_machine(block, rows, fit_intercept=self.fit_intercept)
         if isinstance(machine.gamma, str) and self.kernel != "precomputed":
             machine.set_params(gamma=training_kernel(machine, block).gamma)
         return machine
@@ -272,7 +274,6 @@ class SemiSupervisedODMClassifier(ClassifierMixin, UnknownLabels):
             machine.theta,
             tol=machine.tol,
             fit_intercept=machine.fit_intercept,
-            intercept_scaling=self.intercept_scaling,
             random_state=0,
         )
         self.machine_ = linear.fit(X, labels, weight)
@@ -311,10 +312,10 @@ class SemiSupervisedODMClassifier(ClassifierMixin, UnknownLabels):
         expect(self.sample_indices_.max(initial=0) < len(self.transduction_), "rows are out of range")
         expect(np.array_equal(machine.classes_, self.classes_), "a machine has other classes")
         if self.kernel == "precomputed":
-            expect(len(self._columns) == machine.n_features_in_, "a machine has other columns")
-            expect(self._columns.max(initial=0) < self.n_features_in_, "columns are out of range")
+            expect(len(self._columns) == machine.n_encoded_, "a machine has other columns")
+            expect(self._columns.max(initial=0) < self.n_encoded_, "columns are out of range")
         else:
-            expect(machine.n_features_in_ == self.n_features_in_, "a machine has other columns")
+            expect(machine.n_encoded_ == self.n_encoded_, "a machine has other columns")
 
 
 # -- the search ---------------------------------------------------------------------------------

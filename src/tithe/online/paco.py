@@ -135,6 +135,9 @@ class PACO(ClusterMixin, Described, BaseEstimator):
         Rows of the past that are kept: all up to this number; then a coreset of this size for the old rows, with l_s
         and lambda_{s-1} as attributes, and up to as many of the latest rows. At least twice ``max_clusters``, better
         25 times: smaller summaries lose weight. None keeps all rows, so the time per row grows.
+    encode : {"auto", True, False}
+        How frames become features. ``"auto"``: numbers keep their units, and a frame with text, dates or lists is
+        encoded (`open_dataset`). True: every frame is, with numbers standardized and gaps filled. False: none is.
     random_state : int, RandomState, Generator or None
 
     Attributes
@@ -183,6 +186,7 @@ class PACO(ClusterMixin, Described, BaseEstimator):
     temperature: float = 1.0
     half_life: float | None = None
     summary_size: int | None = 1000
+    encode: bool | str = "auto"
     random_state: Any = None
 
     _constraints = CONSTRAINTS
@@ -296,7 +300,7 @@ class PACO(ClusterMixin, Described, BaseEstimator):
             raise ValueError(
                 "The regret is bounded for preset='theory' with half_life=None and a radius that no row was beyond."
             )
-        d = self.n_features_in_
+        d = self.n_encoded_
         rate = inverse_temperature(options, d, chain.radius, chain.n_rows)
         return regret_bounds(
             self.max_clusters, d, chain.n_rows, chain.radius, rate, options["eta"],
@@ -305,7 +309,7 @@ class PACO(ClusterMixin, Described, BaseEstimator):
 
     def summary(self) -> dict[str, Any]:
         """The number of rows so far, and the centres."""
-        centers = named_values(self, self.cluster_centers_, np.arange(self.n_features_in_))
+        centers = named_values(self, self.cluster_centers_, np.arange(self.n_encoded_))
         return {"rows_so_far": self.n_rows_, "centers": centers}
 
     def _chain_for(self, name: str) -> Chain | FinishedChain:
@@ -330,7 +334,7 @@ class PACO(ClusterMixin, Described, BaseEstimator):
         options, names, first, columns = self._options(), self._names_of(x), self._chain is None, self._columns()
         names = names + in_order(name for name in x if name not in names)
         self._take(self._one(x, names), options)
-        self._names, self.n_features_in_ = names, len(names)
+        self._names, self.n_encoded_ = names, len(names)
         if first or (columns is not None and len(names) > len(columns)):
             self._forget("feature_names_in_")
             if all(isinstance(name, str) for name in names):
@@ -346,7 +350,7 @@ class PACO(ClusterMixin, Described, BaseEstimator):
     @property
     def centers(self) -> dict[int, dict[Any, float]]:
         """``cluster_centers_`` as river's clusterers give them: by number, and by the name of the feature."""
-        names = self._names or self._columns() or range(self.n_features_in_)
+        names = self._names or self._columns() or range(self.n_encoded_)
         rows = self.cluster_centers_.tolist()
         return {number: dict(zip(names, row, strict=True)) for number, row in enumerate(rows)}
 
@@ -364,9 +368,9 @@ class PACO(ClusterMixin, Described, BaseEstimator):
             return names
         if self._chain is None:
             return []
-        if len(x) != self.n_features_in_:
+        if len(x) != self.n_encoded_:
             raise ValueError(
-                f"The row has {len(x)} features, those before it had {self.n_features_in_} without names: the first "
+                f"The row has {len(x)} features, those before it had {self.n_encoded_} without names: the first "
                 "row with names must have as many."
             )
         return in_order(x)
@@ -442,6 +446,7 @@ class PACO(ClusterMixin, Described, BaseEstimator):
         if not isinstance(self._chain, Chain):
             return self
         slim = copy.copy(self)
+        slim._forget("labels_")
         chain = self._chain
         slim._chain = FinishedChain(
             centers=chain.current, history=chain.history, restarts=chain.restarts, n_rows=chain.n_rows,
@@ -451,7 +456,7 @@ class PACO(ClusterMixin, Described, BaseEstimator):
 
     def check_relations(self) -> None:
         chain = self._chain
-        expect(chain is not None and chain.centers.shape[1] == self.n_features_in_, "a chain has other columns")
+        expect(chain is not None and chain.centers.shape[1] == self.n_encoded_, "a chain has other columns")
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         register_with_river(type(self))
@@ -474,7 +479,8 @@ class PACO(ClusterMixin, Described, BaseEstimator):
     def _options(self) -> dict[str, Any]:
         """The parameters, checked, and filled in where the preset decides."""
         check_params(self, self._constraints)
-        options = {name: value for name, value in self.get_params(deep=False).items() if name != "random_state"}
+        options = self.get_params(deep=False)
+        del options["random_state"], options["encode"]
         options |= {name: value for name, value in PRESETS[self.preset].items() if options[name] is None}
         if self.summary_size is not None and self.summary_size < 2 * self.max_clusters:
             least = 2 * self.max_clusters

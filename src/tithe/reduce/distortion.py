@@ -18,7 +18,8 @@ from tithe.core.progress import Progress
 from tithe.core.registry import make
 from tithe.core.seeding import rng_for
 from tithe.reduce.plan import check_contracts
-from tithe.rows.arrays import as_matrix
+from tithe.rows.arrays import as_matrix, is_frame
+from tithe.rows.encode import later_rows
 
 _JITTERS = (0.1, 1.0, 10.0)  # lengths of the steps of a climb
 _SAMPLE_ROWS = 200_000  # rows of a source that solutions are fitted on
@@ -126,7 +127,8 @@ def distortion(
 
     Parameters
     ----------
-    full : Block, array or source
+    full : Block, array, frame or source
+        A frame becomes features as that of the coreset did.
         From a source the families are made from a sample of the rows (``full`` is then fitted on that), and
         costs are taken in one pass over all of them.
     coreset : Block
@@ -167,6 +169,8 @@ def distortion(
     goal: Objective = make("objective", objective)
     if isinstance(full, Coreset) and not isinstance(coreset, Coreset):
         raise ValueError("distortion(full, coreset, objective) takes all rows first and the coreset second.")
+    if isinstance(coreset, Coreset) and coreset.schema is not None and is_frame(full):
+        full = later_rows(coreset.schema, full)
     coreset = _as_block(coreset)
     sample = full
     if isinstance(full, Source):

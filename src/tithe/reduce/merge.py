@@ -26,14 +26,14 @@ from tithe.reduce.calibration import calibrated
 from tithe.reduce.draws import shared_out
 from tithe.reduce.plan import Notes, Plan, reduce_rows
 from tithe.rows.schema import TableSchema
-from tithe.storage.coresets import load_coreset, load_schema, saved_feature_names
+from tithe.storage.coresets import load_coreset, saved_feature_names
 
 Path = str | os.PathLike[str]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Part:
-    """One coreset to be merged. ``feature_names`` and ``schema`` are known of files only."""
+    """One coreset to be merged. ``feature_names`` are known of files only."""
 
     name: str
     coreset: Coreset
@@ -41,20 +41,21 @@ class Part:
     schema: TableSchema | None = None
 
 
-def as_parts(coresets: Sequence[Coreset | Path]) -> list[Part]:
+def as_parts(coresets: Sequence[Any]) -> list[Part]:
     """The coresets with names for messages: of files their last part, if these differ, of others a number."""
-    if isinstance(coresets, (str, os.PathLike, Coreset)) or not len(coresets):
-        raise ValueError("merge_coresets takes a list of at least one coreset, or of paths of coreset files.")
+    if len(coresets) == 1 and isinstance(coresets[0], Sequence) and not isinstance(coresets[0], str):
+        coresets = coresets[0]
+    if not len(coresets):
+        raise ValueError("merge_coresets takes at least one coreset, or paths of coreset files.")
     parts = []
     for number, given in enumerate(coresets, 1):
         if isinstance(given, Coreset):
-            parts.append(Part(name=f"site {number}", coreset=given))
+            parts.append(Part(name=f"site {number}", coreset=given, schema=given.schema))
             continue
         if not isinstance(given, (str, os.PathLike)):
             raise ValueError(f"merge_coresets takes coresets or paths of coreset files, got {type(given).__name__}.")
-        coreset = load_coreset(given)
-        names, schema = saved_feature_names(given), load_schema(given)
-        parts.append(Part(name=os.fspath(given), coreset=coreset, feature_names=names, schema=schema))
+        coreset, names = load_coreset(given), saved_feature_names(given)
+        parts.append(Part(name=os.fspath(given), coreset=coreset, feature_names=names, schema=coreset.schema))
     short = [os.path.basename(part.name) for part in parts]
     return [replace(p, name=s) for p, s in zip(parts, short, strict=True)] if len(set(short)) == len(parts) else parts
 
@@ -136,9 +137,9 @@ def _check_objectives(first: Part, part: Part) -> None:
 
 def _check_schemas(first: Part, part: Part) -> None:
     """Compare how columns became features, as far as it is known."""
-    if first.feature_names is None or part.feature_names is None:
-        return
     ours, theirs = first.schema, part.schema
+    if (first.feature_names is None or part.feature_names is None) and (ours is None or theirs is None):
+        return
     how = (
         "Build all but the first with the schema of the first: tithe build --schema-from FILE, or "
         "open_dataset(..., schema=tithe.storage.coresets.load_schema(FILE))."
@@ -154,7 +155,7 @@ def _check_schemas(first: Part, part: Part) -> None:
             f"The columns of {first.name} and {part.name} became features in different ways: {column} differs, since "
             f"each site learned scales and categories from its own rows. {how}"
         )
-    for j, (name, other) in enumerate(zip(first.feature_names, part.feature_names, strict=False)):
+    for j, (name, other) in enumerate(zip(first.feature_names or (), part.feature_names or (), strict=False)):
         if name != other:
             raise _differ(first, part, "columns", f"{name!r} as column {j}", repr(other))
 
@@ -173,8 +174,7 @@ def _refuse_repeated(parts: list[Part]) -> None:
 
 @single_blas_thread()
 def merge_coresets(
-    coresets: Sequence[Coreset | Path],
-    *,
+    *coresets: Coreset | Path | Sequence[Coreset | Path],
     coreset_size: int | float | None = None,
     objective: str | Objective | None = None,
     construction: str | Construction[Any] = "auto",
@@ -186,7 +186,7 @@ def merge_coresets(
 
     Parameters
     ----------
-    coresets : list of Coreset or of paths
+    *coresets : Coreset or path, or one list of them
         One of each site, or the result of an earlier merge. Of files, the names of the columns and the schemas by
         which they became features are compared as well.
     coreset_size : int or float, optional
@@ -270,7 +270,7 @@ def merge_coresets(
             "are kept, and none is needed."
         )
     merged = _reduced(union, Plan.of(goal, construction, size, calibrate=calibrate, seed=seed))
-    return replace(merged, provenance={**merged.provenance, "seed": given})
+    return replace(merged, provenance={**merged.provenance, "seed": given}, schema=union.schema)
 
 
 def _objective(parts: list[Part], given: str | Objective | None) -> Objective | None:
@@ -321,6 +321,7 @@ def _union(parts: list[Part], objective: Objective | None) -> Coreset:
         half_life=parts[0].coreset.half_life,
         provenance=_notes(parts, objective, joined=totals is not None, is_whole=is_whole),
         sites=tuple(sites),
+        schema=parts[0].schema,
     )
 
 

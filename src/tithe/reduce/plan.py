@@ -30,6 +30,8 @@ from tithe.reduce.draws import InfluenceObjective
 from tithe.rows.arrays import as_block, block_identity, is_frame
 from tithe.rows.batches import BatchSource, is_like
 from tithe.rows.clusters import as_rows
+from tithe.rows.encode import frame_schema
+from tithe.rows.schema import frame_table
 from tithe.storage.checkpoint import FolderLock, check_folder, load_state, save_state
 
 LEAF_ROWS = 65_536
@@ -442,6 +444,7 @@ def build_coreset(
     coreset_size: int | float,
     calibrate: bool = True,
     pilot: Any = None,
+    encode: bool | str = "auto",
     engine: Any = "auto",
     random_state: Any = None,
     checkpoint: Checkpoint | None = None,
@@ -479,6 +482,10 @@ def build_coreset(
         The rough solution at which rows are scored and totals are taken, in place of one that is found on these rows:
         the attribute ``pilot`` of another coreset. Totals of several data sets add up if all were taken at one pilot
         (`merge_coresets`).
+    encode : {"auto", True, False}
+        How a frame becomes features. ``"auto"``: numbers keep their units, and a frame with text, dates or lists is
+        encoded (`open_dataset`). True: every frame is, with numbers standardized and gaps filled. False: none is. The
+        attribute ``schema`` of the coreset says how.
     engine : str or engine
         ``"serial"``, ``"threads"``, or on a cluster ``"dask"`` or ``"spark"``. The result has the same bits on each.
         ``"auto"`` is ``"dask"`` for Dask collections if there is a client, and ``"spark"`` for Spark DataFrames.
@@ -505,12 +512,15 @@ def build_coreset(
     (True, 20000)
     """
     resolve_pair(objective, construction, calibrate=calibrate)  # a wrong pair is refused before rows are read
+    schema = frame_schema(X, encode)
+    X = X if schema is None else schema.encode(frame_table(X))
     rows = _as_rows(X, y, sample_weight, coreset_size)
     data = DataPass(rows, engine, progress)
     size = resolve_size(coreset_size, data.n_expected)
     plan = Plan.of(objective, construction, size, calibrate=calibrate, seed=as_seed(random_state))
     given = None if pilot is None else np.ascontiguousarray(pilot, np.float64)
-    return reduce_rows(data, plan, checkpoint=checkpoint, pilot=given)
+    coreset = reduce_rows(data, plan, checkpoint=checkpoint, pilot=given)
+    return replace(coreset, schema=rows.schema if isinstance(rows, Source) else schema)
 
 
 @single_blas_thread()

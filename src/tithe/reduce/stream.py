@@ -20,7 +20,10 @@ from tithe.core.seeding import as_seed
 from tithe.core.state_checks import LARGEST, Instance, Integer, Optional, Storable, StoredState, expect
 from tithe.reduce.draws import InfluenceObjective
 from tithe.reduce.plan import Plan, Reducer, leaf_rows_for, node_rows_for
+from tithe.rows.arrays import is_frame
 from tithe.rows.batches import LeafBuffer, difference, is_like
+from tithe.rows.encode import check_encode, frame_schema, later_rows
+from tithe.rows.schema import TableSchema, frame_table
 from tithe.storage.checkpoint import clean_state, load_state, save_state
 from tithe.storage.leaf_store import LeafStore
 
@@ -42,6 +45,7 @@ class StreamState(Storable):
     pilot_leaf: int | None = None  # the leaf that the pilot was taken from
     absorbed: Coreset | None = None  # the rows that came from other streams
     absorbed_rows: tuple[tuple[int, int], ...] = ()  # the row ids of each of these streams, without the end
+    schema: Annotated[TableSchema | None, Optional(Instance(TableSchema))] = None  # of the first frame, if it needs one
     n_pushes: int = 0
     times_forgotten: int = 0  # deletions that this state includes
 
@@ -73,6 +77,8 @@ class StreamState(Storable):
         tree, rows, leaf_size = self.tree, self.rows, self.rows.leaf_size
         expect(tree.n_leaves <= LARGEST // leaf_size, "a tree has too many leaves")
         expect(self.window is None or self.window >= leaf_size, "a window is less than one leaf")
+        made = self.schema is None or (rows.like is not None and rows.like.n_features == self.schema.n_features)
+        expect(made, "a schema makes other features")
         expect(tree.n_leaves * leaf_size <= rows.next_row, "a tree has more leaves than rows came")
         expect(not rows.parts or rows.number >= tree.n_leaves, "rows that wait belong to a leaf that is reduced")
         expect(self.pilot_leaf is None or self.pilot_leaf < max(1, tree.n_leaves), "the leaf of the pilot is not there")
@@ -163,7 +169,8 @@ def absorb(state: StreamState, other: StreamState, archive: LeafStore | None = N
     offset = state.rows.next_row
     end = offset + other.rows.next_row
     if state.rows.like is None:
-        state = replace(state, rows=replace(state.rows, like=other.rows.like, columns=other.rows.columns))
+        rows = replace(state.rows, like=other.rows.like, columns=other.rows.columns)
+        state = replace(state, rows=rows, schema=other.schema)
     if other.reducer is None:  # no row of it was reduced
         waiting = other.rows.rest()
         if waiting is not None:
@@ -187,6 +194,11 @@ def absorb(state: StreamState, other: StreamState, archive: LeafStore | None = N
 def _check_mergeable(state: StreamState, other: StreamState) -> None:
     if any(s.window is not None or s.plan.half_life is not None for s in (state, other)):
         raise ValueError("Streams with a window or a half_life have a clock of their own and cannot be merged.")
+    if state.rows.like is not None and other.rows.like is not None and state.schema != other.schema:
+        raise ValueError(
+            "The columns of the streams became features in different ways, each by the rows that came first. fork() "
+            "gives a stream that encodes like another one."
+        )
     for name, (mine, theirs) in state.plan.differences(other.plan).items():
         raise ValueError(f"The streams differ in {name}: {mine!r} here, {theirs!r} there.")
     if state.rows.like is not None and other.rows.like is not None:
@@ -371,6 +383,10 @@ class CoresetStream(StoredState):
         window: the coreset represents at least the last ``window`` rows and at most one part (or leaf) more.
     half_life : float, optional
         A row that came h rows ago weighs 2^(-h / half_life) times as much as the last one.
+    encode : {"auto", True, False}
+        How frames become features. ``"auto"``: numbers keep their units, and text, dates or lists in the first frame
+        are encoded (`open_dataset`). True: every column is, with numbers standardized and gaps filled. False: none is.
+        The first frame decides for all, so let it hold many rows; a warning names what later ones have beyond it.
     keep_leaves : path, optional
         A new folder in which every full leaf is kept, so that `forget` can reduce it again. It takes the disk space
         of all rows.
@@ -399,6 +415,7 @@ class CoresetStream(StoredState):
     (True, 150000, 150000)
     """
 
+    encode: bool | str = "auto"  # it matters until the first rows have come, and is not stored
     state: Annotated[StreamState, Instance(StreamState)]
     notes: Annotated[dict[str, Any], Instance(dict)]
 
@@ -412,6 +429,7 @@ class CoresetStream(StoredState):
         calibrate: bool = True,
         window: int | None = None,
         half_life: float | None = None,
+        encode: bool | str = "auto",
         keep_leaves: str | os.PathLike[str] | None = None,
         random_state: Any = None,
     ) -> None:
@@ -419,9 +437,11 @@ class CoresetStream(StoredState):
         check_value("leaf_size", leaf_size, WholeNumber(least=1) | OneOf(None))
         check_value("window", window, WholeNumber(least=1) | OneOf(None))
         check_value("half_life", half_life, RealNumber(above=0.0) | OneOf(None))
-        leaf_size = leaf_rows_for(size) if leaf_size is None else int(leaf_size)
+        if leaf_size is None:  # parts of a window that are dropped are whole leaves
+            usual = leaf_rows_for(size)
+            leaf_size = usual if window is None else min(usual, max(1, window // _WINDOW_PARTS))
         if window is not None and window < leaf_size:
-            raise ValueError(f"A window of {window} rows is less than one leaf: choose leaf_size below {leaf_size}.")
+            raise ValueError(f"A window of {window} rows is less than one leaf of {leaf_size}: leave leaf_size out.")
         plan = Plan.of(
             objective,
             construction,
@@ -434,8 +454,11 @@ class CoresetStream(StoredState):
         if leaf_size < _MIN_LEAF_ROWS and isinstance(plan.objective, InfluenceObjective):
             warn_caller(
                 f"Leaves of {leaf_size:,} rows lose much for linear models: rows of a class or a trend that comes late "
-                f"are scored without knowing it. Leave leaf_size out, or ask for {_MIN_LEAF_ROWS:,} or more."
+                f"are scored without knowing it. Leave leaf_size out, or ask for {_MIN_LEAF_ROWS:,} or more; a window "
+                f"needs {_WINDOW_PARTS * _MIN_LEAF_ROWS:,} rows for that."
             )
+        check_encode(encode)
+        self.encode = encode
         self.state = StreamState(plan=plan, rows=LeafBuffer(leaf_size=leaf_size), window=window)
         self.notes: dict[str, Any] = {}
         self._folders = Folders()
@@ -484,7 +507,12 @@ class CoresetStream(StoredState):
         (except if the whole leaf of the pilot is forgotten after it left the window). If rows are refused, or
         something fails, none of them is taken.
         """
-        self.state = push(self.state, (X, y, sample_weight, row_ids), self._folders.store)
+        state = self.state
+        if is_frame(X) and state.schema is not None:
+            X = later_rows(state.schema, X)
+        elif state.rows.like is None and (schema := frame_schema(X, self.encode)) is not None:
+            state, X = replace(state, schema=schema), schema.encode(frame_table(X))
+        self.state = push(state, (X, y, sample_weight, row_ids), self._folders.store)
         if self._folders.checkpoint is None:
             self._remove_expired_leaves()
         return self
@@ -492,7 +520,7 @@ class CoresetStream(StoredState):
     @single_blas_thread()
     def coreset(self) -> Coreset:
         """A calibrated coreset of all rows pushed so far, less those that were dropped. The stream does not change."""
-        return collapse(self.state)
+        return replace(collapse(self.state), schema=self.state.schema)
 
     def fork(self, random_state: Any = None) -> CoresetStream:
         """An empty stream with the pilot of this one, to be fed elsewhere and merged: its totals add up exactly."""
@@ -502,11 +530,12 @@ class CoresetStream(StoredState):
             coreset_size=self.plan.size,
             leaf_size=self.leaf_size,
             calibrate=self.plan.calibrate,
+            encode=self.encode,
             random_state=random_state,
         )
         plan, reducer = replace(self.plan, seed=other.plan.seed), self.state.reducer
         reducer = None if reducer is None else replace(reducer, plan=plan)
-        other.state = replace(other.state, plan=plan, reducer=reducer)
+        other.state = replace(other.state, plan=plan, reducer=reducer, schema=self.state.schema)
         return other
 
     @single_blas_thread()

@@ -6,13 +6,16 @@ import math
 import os
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import product
+from functools import cached_property
+from itertools import count, product
 from typing import Any
 
 import numpy as np
+from scipy.special import stdtrit
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.metrics import f1_score
 
 from tithe.certify import polish_by_descent, polish_by_steps
 from tithe.certify.cost import SteppedObjective
@@ -21,6 +24,7 @@ from tithe.certify.held_out import held_out_split
 from tithe.clustering.objective import ClusteringObjective
 from tithe.core.contracts import Construction, Objective, Source
 from tithe.core.data import Array, Block, Coreset, concat, effective_sample_size
+from tithe.core.labels import commonest_class, holds_classes
 from tithe.core.params import (
     CORESET_SIZE,
     POLISH,
@@ -33,11 +37,11 @@ from tithe.core.params import (
     resolve_size,
 )
 from tithe.core.passes import DataPass
-from tithe.core.progress import available_memory, timed
+from tithe.core.progress import available_memory, seconds_text, timed
 from tithe.core.registry import make
 from tithe.core.seeding import Reservoir, as_seed, hash_limit, rng_for
 from tithe.fit.base import block_of_rows, check_no_extra_arrays
-from tithe.fit.labels import EncodeLabels, class_masses, known_classes, objective_for
+from tithe.fit.labels import EncodeLabels, class_masses, known_classes, objective_for, with_class_numbers
 from tithe.linear.logistic_objective import LogisticObjective
 from tithe.linear.objective import LinearModelObjective
 from tithe.linear.regression import NumericTarget
@@ -45,12 +49,17 @@ from tithe.linear.regression_objectives import SingleScoreObjective
 from tithe.reduce.distortion import random_queries, ratio_error, total_costs
 from tithe.reduce.generic import GenericObjective
 from tithe.reduce.plan import Plan, reduce_rows, resolve_pair
+from tithe.report.compared_learner import ComparedLearner
 from tithe.report.comparison import PHASES, Comparison, recommend
+from tithe.report.events import event_scores, rarer_class
 from tithe.rows.clusters import as_rows
 from tithe.rows.leaves import MappedSource, SplitSource
 
 USUAL_SIZES = (0.001, 0.01, 0.05)
 USUAL_CONSTRUCTIONS = ("auto", "uniform")
+_N_DRAWS = 4  # times the repeats: so often the size that is recommended is drawn
+_MAX_TRIALS = 12  # rounds of further draws
+_CONFIDENCE = 0.975  # of the limit of one more excess, as its roots are not quite normal
 _MIN_USUAL_ROWS = 50  # fewer are not tried unless asked for
 _CONSTRAINTS = {
     "calibrate": Boolean(),
@@ -71,7 +80,8 @@ def compare(
     y: Any = None,
     *,
     sample_weight: Any = None,
-    objective: str | Objective,
+    objective: str | Objective | None = None,
+    learner: Any = None,
     sizes: Sequence[int | float] | None = None,
     constructions: Sequence[str | Construction[Any]] = USUAL_CONSTRUCTIONS,
     calibrate: bool = True,
@@ -84,11 +94,15 @@ def compare(
     engine: Any = "auto",
     random_state: Any = 0,
     progress: Step | None = None,
+    announce: Callable[[str], None] | None = None,
 ) -> Comparison:
     """Compare fits on coresets, on random samples and on all rows, and recommend one of them.
 
     Every fit is by the same solver, so that they differ in their rows and weights alone. The excess loss is measured on
-    all rows learned from, the quality on rows held out.
+    all rows learned from, the quality on rows held out. The size that is about to be recommended, which may be one that
+    the excess of the others leads to, is drawn until there are 4 ``n_repeats`` draws of it, as far as ``full_seconds``
+    allow: the excess of one more is below the largest of twenty with a probability of 20/21. A `KeyboardInterrupt` ends
+    it with what it has, once every method was fitted at one size.
 
     Parameters
     ----------
@@ -100,7 +114,11 @@ def compare(
     sample_weight : array of shape (n,), optional
     objective : str or objective
         ``"kmeans"``, ``"kmedian"``, ``"logistic"``, ``"margin"``, ``"ridge"``, ``"poisson"``, ``"huber"``, or an
-        instance such as ``KMeansObjective(n_clusters=20)``.
+        instance such as ``KMeansObjective(n_clusters=20)``. By default, if there is a y, ``"logistic"`` for classes
+        (text, true or false, whole numbers of up to 20 values) and ``"ridge"`` for numbers, else ``"kmeans"``.
+    learner : estimator, optional
+        A scikit-learn estimator whose ``fit`` takes ``sample_weight``, in place of an objective. It gets the encoded
+        columns. Its excess loss is measured on rows held out, as trees know those that they learned from.
     sizes : list of int or float, optional
         Rows to keep, or fractions of the rows that are learned from. By default 0.1 %, 1 % and 5 %, as far as that is
         at least 50 rows.
@@ -112,7 +130,7 @@ def compare(
     polish : int or "auto"
         Rounds over all rows that improve each solution. If not 0, there is a line for each method with and without.
     n_repeats : int
-        Draws of each kind.
+        Draws of each kind; four times as many of what is recommended.
     holdout : float
         The share of the rows that nothing is learned from, to judge by; 200,000 at the most.
     tol : float
@@ -127,6 +145,8 @@ def compare(
     random_state : int, RandomState, Generator or None
     progress : callable, optional
         Called as ``progress(n_done, n_steps, name)`` before every step.
+    announce : callable, optional
+        Called with a sentence that says what the comparison will take, before its fits start.
 
     Returns
     -------
@@ -152,26 +172,82 @@ def compare(
         check_value(name, given[name], constraint)
     for size in () if sizes is None else sizes:
         check_value("sizes", size, CORESET_SIZE)
-    goal: Objective = make("objective", objective)
-    if isinstance(goal, GenericObjective):
-        raise ValueError("objective='generic' has no model to fit: name that of the model which you want to learn.")
-    methods = _methods(goal, constructions, calibrate=calibrate)
+    opened, compared = _opened(X, y, sample_weight), None if learner is None else ComparedLearner(estimator=learner)
+    goal = _goal(opened, objective, compared)
+    if compared is not None and polish != 0:
+        raise ValueError("polish is for objectives, and a learner has a fit of its own: leave polish at 0.")
+    _methods(goal, constructions, calibrate=calibrate)  # what cannot be is refused before the rows are read
     seed = as_seed(random_state)
     tell = progress or (lambda n_done, n_steps, name: None)
     tell(0, 2, "reading")
-    rows = compared_rows(X, y, sample_weight, objective=goal, holdout=holdout, memory=memory, engine=engine, seed=seed)
-    n_kept = _rows_to_keep(sizes, rows)
+    rows = compared_rows(opened, goal, compared, holdout=holdout, memory=memory, engine=engine, seed=seed)
+    methods, n_kept = _methods(rows.objective, constructions, calibrate=calibrate), _rows_to_keep(sizes, rows)
     runner = Runner(rows, seed)
-    draws = list(product(n_kept, methods, range(n_repeats)))
-    n_steps = 3 + n_repeats + len(draws)
+    n_steps = 3 + n_repeats * (1 + len(n_kept) * len(methods))
     tell(1, n_steps, "warming up")
     runner.warm_up(methods, polish)
-    runs = runner.full_fits(n_repeats, full_seconds, lambda repeat: tell(2 + repeat, n_steps, "all rows"))
-    for n_done, (size, method, repeat) in enumerate(draws, 2 + n_repeats):
-        tell(n_done, n_steps, f"{method.name}, {size:,} rows")
-        runs += runner.run(method, size, repeat, polish)
+    n_full, full_size = runner.affordable(n_repeats, full_seconds)
+    if announce is not None:
+        announce(runner.foretold(n_full, full_size, n_kept, len(methods) * n_repeats))
+    runs, n_rounds, wanted, steps = list[Trial](), 0, n_repeats * len(n_kept), count(2)
+    rounds = runner.rounds(
+        methods, n_kept, (n_full, full_size), n_repeats, polish, lambda name: tell(next(steps), n_steps, name)
+    )
+    try:
+        for of_round in rounds:
+            runs += of_round
+            n_rounds += 1
+    except KeyboardInterrupt:
+        if not n_rounds:
+            raise
     tell(n_steps - 1, n_steps, "measuring")
-    return _result(goal, runner, runs, tol=tol, n_repeats=n_repeats)
+    note = "" if n_rounds == wanted else f"Stopped after {n_rounds} of {wanted} rounds: these are the fits until then."
+    records = runner.measured(runs)
+    result = _result(goal, runner, records, tol=tol, n_repeats=n_repeats, stopped_note=note)
+    for _ in range(0 if note else _MAX_TRIALS):
+        tell(n_steps - 1, n_steps, "measuring")
+        try:
+            more = _more_draws(runner, methods, result, n_repeats, polish, full_seconds)
+        except KeyboardInterrupt:
+            break
+        if not more:
+            break
+        records += runner.measured(more)
+        result = _result(goal, runner, records, tol=tol, n_repeats=n_repeats, stopped_note=note)
+    return result
+
+
+def _more_draws(
+    runner: Runner, methods: list[Method], result: Comparison, n_repeats: int, polish: Any, full_seconds: float
+) -> list[Trial]:
+    """Further fits of the recommended method at its size; none if there are enough, or they take too long."""
+    advice = result.recommendation
+    name, size = advice.method.removesuffix(POLISHED), advice.size
+    made = [run["method"] for run in result.runs if run["size"] == size]
+    slowest = max(line["seconds"] / line["size"] for line in result.table[1:])
+    too_long = n_repeats * size * slowest > full_seconds
+    if made.count(name) >= _N_DRAWS * n_repeats or size == result.n_rows or too_long:
+        return []
+    runs: list[Trial] = []
+    for method, repeat in product(methods, range(n_repeats)):
+        if method.name == name or (method.name == SAMPLE and SAMPLE not in made):
+            runs += runner.run(method, size, made.count(method.name) + repeat, polish)
+    return runs
+
+
+def _goal(rows: Block | Source, objective: str | Objective | None, learner: ComparedLearner | None) -> Objective:
+    """The objective that was asked for, that of the learner's coresets, or the usual one for the target."""
+    if learner is not None:
+        if objective is not None:
+            raise ValueError("Give objective or learner, not both.")
+        return learner.objective(2 if learner.target == "class" else 0)
+    if objective is None:
+        y = rows.y if isinstance(rows, Block) else rows.sample(None, rng=rng_for(0, "task")).y
+        objective = "kmeans" if y is None else "logistic" if holds_classes(y) else "ridge"
+    goal: Objective = make("objective", objective)
+    if isinstance(goal, GenericObjective):
+        raise ValueError("objective='generic' has no model to fit: name that of the model which you want to learn.")
+    return goal
 
 
 def _rows_to_keep(sizes: Sequence[int | float] | None, rows: ComparedRows) -> list[int]:
@@ -193,19 +269,21 @@ def _rows_to_keep(sizes: Sequence[int | float] | None, rows: ComparedRows) -> li
     return sorted(set(n_kept))
 
 
-def _result(goal: Objective, runner: Runner, runs: list[Trial], *, tol: float, n_repeats: int) -> Comparison:
-    rows = runner.rows
-    values = runner.values([params for _, params in runs])
-    full = np.array([run["size"] == rows.n_rows for run, _ in runs])
-    lowest = values[full].min() if full.any() else values.min()
-    judge, records = Judge(rows.objective, rows.held_out), []
-    for (run, params), value in zip(runs, values, strict=True):
-        quality, loss = judge.scores(params)
-        records.append({**run, "quality": quality, "held_out_loss": loss, "excess": _excess(value, lowest)})
+def _result(
+    goal: Objective, runner: Runner, measured: list[dict[str, Any]], *, tol: float, n_repeats: int, stopped_note: str
+) -> Comparison:
+    rows, judge, learner = runner.rows, runner.judge, runner.rows.learner
+    full = [run["value"] for run in measured if run["size"] == rows.n_rows]
+    lowest = min(full or [run["value"] for run in measured])
+    records = [{**run, "excess": _excess(run["value"], lowest)} for run in measured]
+    for record in records:
+        del record["value"]
     table = _table(records, rows.n_rows)
-    parameters = {option.parameter: getattr(goal, option.parameter) for option in goal.options}
+    options = goal.options if learner is None else ()
+    parameters = {option.parameter: getattr(goal, option.parameter) for option in options}
+    reference = "the best fit on all rows" if full else "the best solution of any method"
     return Comparison(
-        objective=goal.name,
+        objective=goal.name if learner is None else learner.name,
         # JSON has no infinity, which is therefore text
         parameters={name: str(value) if value == math.inf else value for name, value in parameters.items()},
         n_rows=rows.n_rows,
@@ -215,7 +293,9 @@ def _result(goal: Objective, runner: Runner, runs: list[Trial], *, tol: float, n
         higher_is_better=judge.higher_is_better,
         tol=float(tol),
         n_repeats=n_repeats,
-        reference="the best fit on all rows" if full.any() else "the best solution of any method",
+        reference=reference if learner is None else f"{reference}, both on rows held out",
+        baseline_note=judge.baseline_note,
+        stopped_note=stopped_note,
         table=table,
         runs=records,
         recommendation=recommend(
@@ -223,7 +303,8 @@ def _result(goal: Objective, runner: Runner, runs: list[Trial], *, tol: float, n
             tol=tol,
             n_rows=rows.n_rows,
             quality=judge.quality,
-            one_solution=isinstance(rows.objective, ConvexObjective),
+            one_solution=learner is None and isinstance(rows.objective, ConvexObjective),
+            can_polish=learner is None,
         ),
     )
 
@@ -235,12 +316,26 @@ def _excess(value: float, lowest: float) -> float:
     return 0.0 if value == lowest else math.inf
 
 
+def _limit_of_excess(excesses: list[float]) -> float:
+    """What the excess of one more fit stays below in 95 % of draws, and not less than the largest of these n.
+
+    Roots of excesses are taken for normal, with mean a and standard deviation s: the limit is the square of
+    a + t s sqrt(1 + 1 / n), with the quantile .975 of Student's distribution. With one draw it is not known.
+    """
+    roots, n = np.sqrt(np.maximum(excesses, 0.0)), len(excesses)
+    if n == 1 or not np.isfinite(roots).all():
+        return max(excesses)
+    spread = float(stdtrit(n - 1, _CONFIDENCE) * roots.std(ddof=1)) * math.sqrt(1.0 + 1.0 / n)
+    return max(*excesses, (float(roots.mean()) + spread) ** 2)
+
+
 def _table(records: list[dict[str, Any]], n_rows: int) -> list[dict[str, Any]]:
     """Medians over the repeats of each method and size, in the order of the records; ranges beside them."""
     groups: dict[tuple[str, int], list[dict[str, Any]]] = {}
     for record in records:
         groups.setdefault((record["method"], record["size"]), []).append(record)
-    ranged = ("quality", "held_out_loss", "excess", "distortion", "seconds")
+    extra = tuple(name for name in ("f1", "average_precision") if name in records[0])
+    ranged = ("quality", "held_out_loss", *extra, "excess", "distortion", "seconds")
     plain = ("largest_distortion", "effective_size", *(f"seconds_{phase}" for phase in PHASES))
     table = []
     for (_, size), repeats in groups.items():
@@ -251,6 +346,7 @@ def _table(records: list[dict[str, Any]], n_rows: int) -> list[dict[str, Any]]:
             values = [r[name] for r in repeats]
             line |= {name: float(np.median(values)), f"{name}_low": min(values), f"{name}_high": max(values)}
         line |= {name: float(np.median([r[name] for r in repeats])) for name in plain}
+        line["excess_limit"] = _limit_of_excess([r["excess"] for r in repeats])
         if "row_worth" in repeats[0]:
             line["row_worth"] = float(np.median([r["row_worth"] for r in repeats]))
         table.append(line)
@@ -276,6 +372,12 @@ class ComparedRows:
     n_rows: int
     max_rows: int  # that fit into memory
     engine: Any
+    learner: ComparedLearner | None = None  # in place of the solver of the objective
+    labels: tuple[Any, ...] = ()  # of the classes
+
+    def solve(self, rows: Block, rng: np.random.Generator) -> Any:
+        """A fit on these rows."""
+        return _solve(self.objective, rows, rng) if self.learner is None else self.learner.fit(rows, rng)
 
     def data(self) -> DataPass:
         """Passes over the rows to learn from."""
@@ -304,18 +406,16 @@ class ComparedRows:
 
 
 def compared_rows(
-    X: Any,
-    y: Any,
-    sample_weight: Any,
-    *,
+    rows: Block | Source,
     objective: Objective,
+    learner: ComparedLearner | None = None,
+    *,
     holdout: float,
     memory: int | None,
     engine: Any,
     seed: int,
 ) -> ComparedRows:
     """Check the rows, read them into memory if they fit, and hold some out by a hash of their ids."""
-    rows = _opened(X, y, sample_weight)
     if isinstance(rows, Block):
         n_all = max_rows = len(rows)
     else:
@@ -324,13 +424,14 @@ def compared_rows(
         if n_all <= max_rows:
             rows = concat(list(DataPass(rows, engine).each(lambda leaf: leaf)))
             n_all = len(rows)  # those without a target are left out
-    rows, objective = _with_target(rows, objective, engine)
+    target = objective.target if learner is None else learner.target
+    rows, objective, labels = _with_target(rows, objective, learner, engine)
     share = min(holdout, _MAX_HELD_OUT / max(n_all, 1))
     if n_all * share < _MIN_HELD_OUT:
         raise ValueError(
             f"holdout={holdout:g} of {n_all} rows leaves too few to judge by: at least {_MIN_HELD_OUT} are needed."
         )
-    learned, apart = held_out_split(rows, share, seed, has_classes=objective.target == "class")
+    learned, apart = held_out_split(rows, share, seed, has_classes=target == "class")
     training: Block | Source
     if isinstance(rows, Block):
         training, held_out = replace(learned(rows), indices=None), apart(rows)
@@ -341,7 +442,7 @@ def compared_rows(
         n_rows = sum(DataPass(training, engine).each(len))  # bad rows, and those without a target, are left out
     if not held_out.weights().any():
         raise ValueError("No row that is held out has a weight: raise holdout.")
-    if objective.target == "class" and not class_masses(DataPass(training, engine), objective.n_classes).all():
+    if target == "class" and not class_masses(DataPass(training, engine), objective.n_classes).all():
         raise ValueError("A class has no row of positive weight: leave its rows out, or give them weight.")
     return ComparedRows(
         training=training,
@@ -350,6 +451,8 @@ def compared_rows(
         n_rows=n_rows,
         max_rows=max_rows,
         engine=engine,
+        learner=learner,
+        labels=labels,
     )
 
 
@@ -364,32 +467,40 @@ def _opened(X: Any, y: Any, sample_weight: Any) -> Block | Source:
     return check_no_extra_arrays(X, y, sample_weight)
 
 
-def _with_target(rows: Block | Source, objective: Objective, engine: Any) -> tuple[Block | Source, Objective]:
-    """The rows with y as the objective reads it, class numbers for labels, and the objective with its classes."""
-    if objective.target is None:
-        return rows, objective
+def _with_target(
+    rows: Block | Source, objective: Objective, learner: ComparedLearner | None, engine: Any
+) -> tuple[Block | Source, Objective, tuple[Any, ...]]:
+    """The rows with class numbers for labels, the objective with its classes, and the labels."""
+    target, name = (objective.target, objective.name) if learner is None else (learner.target, learner.name)
+    if target is None:
+        return rows, objective, ()
     if isinstance(rows, Block) and rows.y is None:
-        values = "a class" if objective.target == "class" else "a number"
-        raise ValueError(f"Objective {objective.name!r} needs {values} for every row: give y.")
+        what = "a class" if target == "class" else "a number"
+        raise ValueError(f"{'Objective ' * (learner is None)}{name!r} needs {what} for every row: give y.")
     change: Any = None
-    if objective.target == "class":
+    if learner is not None:
+        known, data = with_class_numbers(DataPass(rows, engine), classifier=target == "class")
+        names = () if known is None else tuple(known.tolist())
+        return data.rows, learner.objective(len(names)), names
+    classes: tuple[Any, ...] = ()
+    if target == "class":
         if isinstance(rows, Block):
             labelled = rows
         else:
-            labels = known_classes(DataPass(rows, engine))
-            labelled = Block(X=np.empty((len(labels), 0)), y=labels)
+            values = known_classes(DataPass(rows, engine))
+            labelled = Block(X=np.empty((len(values), 0)), y=values)
         classes = objective.for_rows(labelled).classes or ()
         change, objective = EncodeLabels(classes=np.asarray(classes)), objective_for(objective, len(classes))
     elif isinstance(objective, SingleScoreObjective):
         change = NumericTarget(type(objective))
     if change is None:
-        return rows, objective
-    return (change(rows) if isinstance(rows, Block) else MappedSource(rows, change)), objective
+        return rows, objective, classes
+    return (change(rows) if isinstance(rows, Block) else MappedSource(rows, change)), objective, classes
 
 
 # -- the runs ----------------------------------------------------------------------------------
 
-ALL_ROWS, SAMPLE = "all rows", "weighted uniform"
+ALL_ROWS, SAMPLE, POLISHED = "all rows", "weighted uniform", ", polished"
 _TRIAL_ROWS = 5000  # whose fit tells how long one on all rows takes
 _WARM_UP_ROWS, _WARM_UP_SIZE = 4000, 400  # of a run before the clock is started: kernels may have to be compiled
 _QUERY_BASES = 3  # sets of random queries
@@ -467,42 +578,84 @@ class Runner:
         self.rows, self.objective, self._seed = rows, rows.objective, seed
         training = rows.training
         sample = training if isinstance(training, Block) else training.sample(None, rng=rng_for(seed, "queries"))
-        self._queries = random_queries(sample, self.objective, n_bases=_QUERY_BASES, seed=seed)
-        self._query_costs = total_costs(training, self.objective, self._queries, rows.engine)
+        self.judge = Judge(self.objective, rows.held_out, rows.learner, rows.labels)
+        self._queries, self._query_costs = None, None
+        if rows.learner is None:
+            self._queries = random_queries(sample, self.objective, n_bases=_QUERY_BASES, seed=seed)
+            self._query_costs = total_costs(training, self.objective, self._queries, rows.engine)
 
     def warm_up(self, methods: Sequence[Method], polish: Any) -> None:
-        """Trial every method once on a few rows, so that no time of a run is that of a compiler."""
+        """Try every method once on a few rows, so that no run is timed with a compiler; then time some."""
         few = self.rows.sample(_WARM_UP_ROWS, rng_for(self._seed, "warm up"))
         size = min(_WARM_UP_SIZE, len(few) - 1)
         small = replace(self.rows, training=few, n_rows=len(few), engine="auto")
-        _solve(self.objective, few, rng_for(self._seed, "warm up"))
+        self.rows.solve(few, rng_for(self._seed, "warm up"))
         for method in methods:
             _reduced_and_fitted(small, method, size, seed=0, polish=polish)
-
-    def full_fits(self, n_fits: int, budget: float, tell: Callable[[int], None]) -> list[Trial]:
-        """Fits on all rows; on the largest sample for which time and memory suffice if that is less."""
-        n_rows = self.rows.n_rows
-        trial = self.rows.sample(min(_TRIAL_ROWS, n_rows), rng_for(self._seed, "trial"))
+        _, seconds, _, _ = _reduced_and_fitted(small, methods[-1], size, seed=0, polish=0)
+        self._seconds_to_reduce = (sum(seconds.values()) - seconds["fit"]) / len(few)  # a row
+        trial = self.rows.sample(min(_TRIAL_ROWS, self.rows.n_rows), rng_for(self._seed, "trial"))
         start = time.perf_counter()
-        _solve(self.objective, trial, rng_for(self._seed, "trial"))
-        expected = (time.perf_counter() - start) * n_rows / len(trial)
+        self.rows.solve(trial, rng_for(self._seed, "trial"))
+        self._seconds_to_fit = (time.perf_counter() - start) / len(trial)  # a row
+
+    def affordable(self, n_fits: int, budget: float) -> tuple[int, int]:
+        """The number of fits on all rows, and their rows: of the largest sample for which time and memory suffice."""
+        n_rows = self.rows.n_rows
+        expected = self._seconds_to_fit * n_rows
         size = n_rows if isinstance(self.rows.training, Block) else min(n_rows, self.rows.max_rows)
         if expected > budget:
-            size = min(size, max(len(trial), int(n_rows * budget / expected)))
-        if isinstance(self.objective, ConvexObjective) or n_fits * expected > budget:
-            n_fits = 1  # there is one solution, or no time for more
-        runs = []
-        for repeat in range(n_fits):
-            tell(repeat)
-            sample = self.rows.sample(size, rng_for(self._seed, "full", repeat))
-            seconds = {"draw": 0.0, "calibrate": 0.0}
-            with timed(seconds, "fit"):
-                params = _solve(self.objective, sample, rng_for(self._seed, "fit", repeat))
-            name = ALL_ROWS if size == n_rows else f"{SAMPLE}, the largest affordable"
-            distortion = np.zeros(1) if size == n_rows else self._distortion(sample)
-            line = _line(name, size, repeat, sample, seconds, distortion, is_sample=size < n_rows)
-            runs.append((line, params))
-        return runs
+            size = min(size, max(min(_TRIAL_ROWS, n_rows), int(n_rows * budget / expected)))
+        has_one = self.rows.learner is None and isinstance(self.objective, ConvexObjective)  # solution
+        return (1 if has_one or n_fits * expected > budget else n_fits), size
+
+    def foretold(self, n_full: int, full_size: int, n_kept: Sequence[int], n_draws: int) -> str:
+        """What the comparison will take, in words; ``n_draws`` at each size."""
+        n_rows, fits = self.rows.n_rows, n_full * full_size + n_draws * sum(n_kept)
+        seconds = fits * self._seconds_to_fit + n_draws * len(n_kept) * n_rows * self._seconds_to_reduce
+        on_all = f"all {n_rows:,} rows" if full_size == n_rows else f"{full_size:,} of the {n_rows:,} rows"
+        kept = f"{n_kept[0]:,}" if len(n_kept) == 1 else f"{n_kept[0]:,} to {n_kept[-1]:,}"
+        return (
+            f"{n_full + n_draws * len(n_kept)} fits, {n_full} on {on_all} and the others on {kept}: about "
+            f"{seconds_text(max(1.0, seconds))}. Ctrl-C ends it with what it has."
+        )
+
+    def rounds(
+        self,
+        methods: Sequence[Method],
+        n_kept: Sequence[int],
+        full: tuple[int, int],
+        n_repeats: int,
+        polish: Any,
+        tell: Callable[[str], None],
+    ) -> Iterator[list[Trial]]:
+        """All methods at one size after the other, so that what is there early tells much; ``full``: see `affordable`.
+
+        Fits on all rows come with the first round of a repeat.
+        """
+        n_full, full_size = full
+        for repeat in range(n_repeats):
+            runs: list[Trial] = []
+            if repeat < n_full:
+                tell(ALL_ROWS)
+                runs.append(self.full_fit(repeat, full_size))
+            for size in n_kept:
+                for method in methods:
+                    tell(f"{method.name}, {size:,} rows")
+                    runs += self.run(method, size, repeat, polish)
+                yield runs
+                runs = []
+
+    def full_fit(self, repeat: int, size: int) -> Trial:
+        """A fit on all rows, or on a sample of ``size``."""
+        n_rows = self.rows.n_rows
+        sample = self.rows.sample(size, rng_for(self._seed, "full", repeat))
+        seconds = {"draw": 0.0, "calibrate": 0.0}
+        with timed(seconds, "fit"):
+            params = self.rows.solve(sample, rng_for(self._seed, "fit", repeat))
+        name = ALL_ROWS if size == n_rows else f"{SAMPLE}, the largest affordable"
+        distortion = np.zeros(1) if size == n_rows else self._distortion(sample)
+        return _line(name, size, repeat, sample, seconds, distortion, is_sample=size < n_rows), params
 
     def run(self, method: Method, size: int, repeat: int, polish: Any) -> list[Trial]:
         """A run, and the same polished if asked for."""
@@ -520,16 +673,30 @@ class Runner:
         )
         if polished is None:
             return [(line, params)]
-        better = {**line, "method": f"{method.name}, polished", "polished": True, **_times(seconds)}
+        better = {**line, "method": f"{method.name}{POLISHED}", "polished": True, **_times(seconds)}
         return [(line, params), (better, polished)]
 
     def _distortion(self, coreset: Block) -> Array:
+        """Of random solutions; NaN for a learner, which has none."""
+        if self._queries is None or self._query_costs is None:
+            return np.full(1, np.nan)
         costs = total_costs(coreset, self.objective, self._queries)
         return np.array([ratio_error(small, full) for small, full in zip(costs, self._query_costs, strict=True)])
 
-    def values(self, solutions: Sequence[Any]) -> Array:
-        """What the objective has at each solution on all rows learned from, in one pass: (n_solutions,)."""
-        return values_of(self.objective, self.rows.data(), solutions, float(np.max(self._query_costs)))
+    def measured(self, runs: Sequence[Trial]) -> list[dict[str, Any]]:
+        """The runs with what the objective has at each solution on all rows learned from, in one pass, and scores.
+
+        Of other estimators it is the loss on rows held out: trees know the rows that they learned from.
+        """
+        judge, solutions = self.judge, [params for _, params in runs]
+        scored = [judge.scores(params) for params in solutions]
+        values = [loss for _, loss in scored]
+        if self._query_costs is not None:
+            values = values_of(self.objective, self.rows.data(), solutions, float(np.max(self._query_costs))).tolist()
+        return [
+            {**run, "quality": quality, "held_out_loss": loss, "value": float(value), **judge.event_scores(params)}
+            for (run, params), (quality, loss), value in zip(runs, scored, values, strict=True)
+        ]
 
 
 def _reduced_and_fitted(
@@ -541,7 +708,7 @@ def _reduced_and_fitted(
     plan = Plan.of(objective, method.construction, size, calibrate=method.calibrate, seed=seed)
     coreset = reduce_rows(data, plan, seconds=seconds)
     with timed(seconds, "fit"):
-        params = _solve(objective, coreset, rng_for(seed, "solve"))
+        params = rows.solve(coreset, rng_for(seed, "solve"))
     if polish == 0:
         return coreset, seconds, params, None
     with timed(seconds, "polish"):
@@ -599,11 +766,16 @@ def _polished(
 class Judge:
     """Scores solutions on rows held out, by the score ``quality`` that fits the objective."""
 
-    def __init__(self, objective: Objective, rows: Block) -> None:
-        self.objective, self.rows, self._weight = objective, rows, rows.weights()
+    def __init__(
+        self, objective: Objective, rows: Block, learner: ComparedLearner | None = None, labels: tuple[Any, ...] = ()
+    ) -> None:
+        self.objective, self.rows, self.learner, self.labels = objective, rows, learner, labels
+        self._weight = rows.weights()
         self._constant_loss = self._usual_loss = 1.0
         self.quality = "cost per row"
-        if objective.target == "class" and isinstance(objective, LinearModelObjective):
+        if learner is not None:
+            self.quality = "accuracy" if learner.target == "class" else "R²"
+        elif objective.target == "class" and isinstance(objective, LinearModelObjective):
             self.quality = "accuracy"
         elif objective.target == "number":
             self.quality = "R²" if objective.name == "least_squares" else "explained loss"
@@ -623,14 +795,60 @@ class Judge:
 
     def scores(self, params: Any) -> tuple[float, float]:
         """The score named ``quality``, and the mean loss of a row."""
+        if self.learner is not None:
+            loss = self._mean(self.learner.losses(params, self.rows, self.objective.n_classes))
+            if self.quality == "accuracy":
+                return self._mean(self._predicted(params)[0] == self.rows.y), loss
+            assert self.rows.y is not None
+            y = self.rows.y.astype(np.float64)
+            return 1.0 - loss / max(self._mean(np.square(y - self._mean(y))), np.finfo(float).tiny), loss
         loss = self._mean(self.objective.cost(self.rows, params))
-        if isinstance(self.objective, LinearModelObjective) and self.quality == "accuracy":
-            margins = self.objective.margins(self.rows.X, params)
-            predicted = margins[:, 0] > 0 if margins.shape[1] == 1 else margins.argmax(axis=1)
-            return self._mean(predicted.astype(np.int32) == self.objective.codes(self.rows)), loss
+        if self.quality == "accuracy":
+            return self._mean(self._predicted(params)[0] == self._codes), loss
         if self.objective.target != "number":
             return loss, loss
         if self._constant_loss > 0.0:
             return 1.0 - loss / self._constant_loss, loss
         # as scikit-learn scores predictions of a constant: 1 if they are right
         return float(self.objective.without_rounding(loss, self._usual_loss) == 0.0), loss
+
+    @cached_property
+    def _codes(self) -> Array:
+        """The class number of each row."""
+        codes = self.objective.codes(self.rows)
+        assert codes is not None
+        return codes
+
+    def _predicted(self, params: Any) -> tuple[Array, Array | None]:
+        """The class number that a solution predicts for each row, and margins (n, 1) or (n, K), None without any."""
+        if self.learner is not None:
+            return params.predict(self.rows.X), self.learner.chances(params, self.rows.X, self.objective.n_classes)
+        assert isinstance(self.objective, LinearModelObjective)
+        margins = self.objective.margins(self.rows.X, params)
+        return (margins[:, 0] > 0 if margins.shape[1] == 1 else margins.argmax(axis=1)).astype(np.int32), margins
+
+    def event_scores(self, params: Any) -> dict[str, float]:
+        """F1 and average precision of the rarer of two classes; F1 as the mean over more classes."""
+        if self.quality != "accuracy":
+            return {}
+        predicted, margins = self._predicted(params)
+        if self.objective.n_classes > 2:
+            options = {"sample_weight": self._weight, "average": "macro", "zero_division": 0.0}
+            return {"f1": float(f1_score(self._codes, predicted, **options))}
+        k = rarer_class(self._codes == 1, self._weight)
+        margin = predicted.astype(np.float64) if margins is None else margins[:, -1]
+        scores = event_scores(self._codes == k, margin if k else -margin, predicted == k, self._weight)
+        return {name: scores[name] for name in ("f1", "average_precision") if name in scores}
+
+    @property
+    def baseline_note(self) -> str:
+        """What a model would reach that knows nothing, in words; empty where the quality says it."""
+        if self.quality != "accuracy":
+            return ""
+        label, share = commonest_class(self._codes, self._weight)
+        said = f"Always to say {self.labels[label]} has an accuracy of {share:.4g}."
+        if self.objective.n_classes > 2:
+            return f"{said} F1 is the mean over the classes."
+        k = rarer_class(self._codes == 1, self._weight)
+        rate = float(np.average(self._codes == k, weights=self._weight))
+        return f"{said} F1 and average precision are of {self.labels[k]} ({rate:.4g} of the rows)."

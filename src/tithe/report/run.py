@@ -90,7 +90,7 @@ class Run:
             "parameters": {name: _as_plain(value) for name, value in self.parameters.items()},
             "tithe": __version__,
             "n_rows": self.n_rows,
-            "n_features": self.model.n_features_in_,
+            "n_features": self.model.n_encoded_,
             "columns": described_columns(table_schema(self.model)),
             **self.model.summary(),
             **self.results,
@@ -104,7 +104,7 @@ class Run:
         """The facts, and those of every run."""
         return [
             *self.facts,
-            ("columns", f"{self.model.n_features_in_:,}"),
+            ("columns", f"{self.model.n_encoded_:,}"),
             ("time", seconds_text(self.seconds)),
             ("peak memory", bytes_text(self.peak_bytes)),
         ]
@@ -187,6 +187,7 @@ def coreset_run(
     model: CoresetLearner,
     *,
     held_out: HeldOut | None,
+    certificate: Certificate | None,
     n_held_out: int,
     n_skipped: int,
     row_names: Mapping[int, str],
@@ -199,8 +200,7 @@ def coreset_run(
     ``held_out`` are scores on rows that were not learned from before the scores were made; ``n_held_out`` rows of the
     files were not learned from afterwards either. ``row_names`` are the values of a column that names the rows.
     """
-    # estimators of other libraries have only the scores on rows held out
-    coreset, certificate = labelled_coreset(model), None if isinstance(model, CoresetEstimator) else model.certificate_
+    coreset = labelled_coreset(model)
     model_file, not_saved = _saved(model, rows=keep_rows)
     details = {} if held_out is None else held_out.details
     errors = error_figures(details)
@@ -275,7 +275,7 @@ def _sentences(
     if certificate is not None:
         sentences.append((certificate.in_short, certificate.at_length))
     elif isinstance(model, CoresetEstimator):
-        sentences.append(("No certificate.", "There is none for estimators of other libraries."))
+        sentences.append(("No certificate.", "An estimator of another library is certified on rows held out."))
     else:
         sentences.append(("No certificate.", "The rows cannot be read again."))
     if isinstance(model, CoresetEstimator) and "what_a_row_is_worth" in model.summary():
@@ -286,7 +286,8 @@ def _sentences(
     if held_out is None:
         sentences.append(("No scores.", "No rows were held out: see --holdout and --test."))
     else:
-        about = "The certificate is about the rows learned from; these" if certificate is not None else "These"
+        is_apart = certificate is not None and certificate.quantity != "score"
+        about = "The certificate is about the rows learned from; these" if is_apart else "These"
         sentences.append(("Held-out rows.", f"{held_out} {about} scores say what to expect of new rows."))
     return sentences
 

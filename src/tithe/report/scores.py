@@ -7,14 +7,24 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import is_classifier, is_clusterer, is_regressor
-from sklearn.metrics import accuracy_score, confusion_matrix, log_loss, r2_score, roc_auc_score
+from sklearn.metrics import accuracy_score, confusion_matrix, f1_score, log_loss, r2_score
 
 from tithe.certify.certificate import share_of_all
 from tithe.clustering.learners import CoresetKMedians
 from tithe.clustering.mixture import CoresetGaussianMixture
 from tithe.core.data import Array, Block, weighted_quantiles
+from tithe.core.labels import commonest_class
 from tithe.core.passes import DataPass
 from tithe.plot.axes import COLOURS, as_png, bare, legend_above, new_axes
+from tithe.report.events import (
+    chances_on_average,
+    event_details,
+    event_figures,
+    event_in_words,
+    event_scores,
+    rarer_class,
+    threshold_table,
+)
 from tithe.report.tables import ResultTable
 
 MAX_CONFUSED_CLASSES = 20  # a larger matrix cannot be read
@@ -26,9 +36,10 @@ _BAND = (0.05, 0.25, 0.5, 0.75, 0.95)  # quantiles of residuals
 class HeldOut:
     """Scores on rows that were not learned from, and where the model is wrong on them.
 
-    - Classifiers: ``accuracy``, ``log_loss`` if there are probabilities, ``auc`` if there are two classes; the
-      ``confusion`` of up to 20 classes, and the ``reliability`` of the chance of the second of two classes, or of the
-      predicted class if there are more (``chance_of`` says which).
+    - Classifiers: ``accuracy``, and ``baseline``, that of always saying the ``commonest`` class; ``log_loss`` if there
+      are probabilities; ``auc``, ``average_precision`` and ``f1`` of the rarer of two classes (``event``), else ``f1``,
+      the mean over the classes; the ``confusion`` of up to 20 classes, and the ``reliability`` of the chance of the
+      rarer of two classes, or of the predicted class if there are more (``chance_of`` says which).
     - Regressors: ``r2`` and ``rmse``, the root of the mean squared error; ``residuals`` by predicted value.
     - Clusters: ``cost_per_row``, and ``training_cost_per_row``, that of the rows that were learned from;
       ``largest_share``, that of a single row in the cost.
@@ -49,10 +60,21 @@ class HeldOut:
         return f" (one row alone has {share_of_all(share)} of the cost)" if share > _LARGE_SHARE else ""
 
     def __str__(self) -> str:
-        named = ", ".join(f"{SCORE_NAMES[name]} {value:.4g}" for name, value in self.scores.items()) + self.note
+        named = ", ".join(self._named(name) for name in self.scores if name != "baseline") + self.note
+        event = self.details.get("event")
         seen = "had not seen" if self.learned_later else "has not seen"
         later = " Then it was fitted again, to all rows." if self.learned_later else ""
-        return f"On {self.n_rows:,} rows that the model {seen} ({self.rows}): {named}.{later}"
+        found = event_in_words(event) if event else ""
+        return f"On {self.n_rows:,} rows that the model {seen} ({self.rows}): {named}.{found}{later}"
+
+    def _named(self, name: str) -> str:
+        """A score in words, with what would be reached without a model."""
+        said, event = f"{SCORE_NAMES[name]} {self.scores[name]:.4g}", self.details.get("event")
+        if name == "accuracy" and "baseline" in self.scores:
+            return f"{said} (always to say {self.details['commonest']} has {self.scores['baseline']:.4g})"
+        if name == "average_precision" and event:
+            return f"{said} (at random {event['share']:.4g})"
+        return said
 
 
 _LARGE_SHARE = 0.2  # of the cost in a single row, which makes the mean tell little about the others
@@ -61,6 +83,8 @@ SCORE_NAMES = {
     "accuracy": "accuracy",
     "log_loss": "log-loss",
     "auc": "AUC",
+    "average_precision": "average precision",
+    "f1": "F1",
     "r2": "R²",
     "rmse": "root mean squared error",
     "cost_per_row": "cost per row",
@@ -134,19 +158,30 @@ def _classifier_scores(
     y, predicted, weight = y[known], predicted[known], weight[known]
     if not len(y):
         return scores, {}
-    details: dict[str, Any] = {"confusion": confusion(y, predicted, weight, classes)}
-    margins, has_two = None if margins is None else margins[known], len(classes) == 2
+    commonest, scores["baseline"] = commonest_class(y, weight)
+    details: dict[str, Any] = {"commonest": str(commonest), "confusion": confusion(y, predicted, weight, classes)}
+    margins = None if margins is None else margins[known]
     if chances is not None:
         chances = chances[known]
         margins = chances[:, 1]
         scores["log_loss"] = float(log_loss(y, chances, sample_weight=weight, labels=classes))
-        if has_two:
-            groups, named = reliability(margins, y == classes[1], weight), str(classes[1])
-        else:
-            groups, named = reliability(chances.max(axis=1), y == predicted, weight), "the predicted class"
-        details |= {"reliability": groups, "chance_of": named}
-    if margins is not None and has_two and len(np.unique(y)) == 2:
-        scores["auc"] = float(roc_auc_score(y == classes[1], margins, sample_weight=weight))
+    if len(classes) == 2 and margins is not None:
+        k = rarer_class(y == classes[1], weight)
+        label, answers = str(classes[k]), (y == classes[k], margins, predicted == classes[k])
+        if chances is not None:
+            answers = (answers[0], chances[:, k], answers[2])
+        elif k == 0:
+            answers = (answers[0], -margins, answers[2])
+        scores |= event_scores(*answers, weight)
+        details["event"] = event_details(label, *answers, weight)
+        if chances is not None:
+            details["event"]["chances"] = chances_on_average(answers[0], answers[1], weight)
+            details |= {"reliability": reliability(answers[1], answers[0], weight), "chance_of": label}
+        return scores, details
+    scores["f1"] = float(f1_score(y, predicted, sample_weight=weight, average="macro", zero_division=0.0))
+    if chances is not None:
+        groups = reliability(chances.max(axis=1), y == predicted, weight)
+        details |= {"reliability": groups, "chance_of": "the predicted class"}
     return scores, details
 
 
@@ -208,17 +243,18 @@ def _quantiles(values: Array, weight: Array) -> dict[str, float]:
 
 
 def error_tables(details: dict[str, Any]) -> list[ResultTable]:
-    """The confusion of classes, in shares of the rows of each class."""
-    confused = details.get("confusion")
+    """The confusion of classes, in shares of the rows of each class, and thresholds for the rarer of two."""
+    confused, event = details.get("confusion"), details.get("event", {})
+    tables = [threshold_table(event)] if event.get("thresholds") else []
     if not confused:
-        return []
+        return tables
     rows = []
     for name, weights in zip(confused["classes"], confused["weights"], strict=True):
         total = sum(weights)
         rows.append([name, f"{total:,.0f}", *(share_of_all(weight / total) if total else "" for weight in weights)])
     columns = ["true class", "rows, by weight", *(f"predicted {name}" for name in confused["classes"])]
     title = "Classes of the rows held out, and how they were predicted"
-    return [ResultTable(title=title, columns=columns, rows=rows, note=_confusion_note(confused))]
+    return [ResultTable(title=title, columns=columns, rows=rows, note=_confusion_note(confused)), *tables]
 
 
 def _confusion_note(confused: dict[str, Any]) -> str:
@@ -235,7 +271,7 @@ def _confusion_note(confused: dict[str, Any]) -> str:
 
 def error_figures(details: dict[str, Any]) -> dict[str, tuple[bytes, str]]:
     """By caption: reliability of the chances, or residuals, each with a note on how to read it."""
-    figures = {}
+    figures = event_figures(details["event"]) if "curve" in details.get("event", {}) else {}
     if details.get("reliability"):
         caption = f"Is a predicted chance of {details['chance_of']} right? (rows held out)"
         figures[caption] = (

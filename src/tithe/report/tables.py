@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
 from typing import Any
 
@@ -25,6 +25,7 @@ class ResultTable:
     columns: list[str]
     rows: list[list[str]]
     note: str = ""  # how to read it
+    on_terminal: bool = False  # whether it matters enough to be printed by a command, too
     is_text: bool = False  # whether most cells are words, which a page aligns at the left
 
 
@@ -33,9 +34,10 @@ def result_tables(results: Mapping[str, Any], *, most: int, typical_rows: bool =
 
     ``typical_rows``: also the values of the typical row of each cluster, where they are known.
     """
-    tables = []
+    tables = [_columns(results["columns"])] if results.get("columns") else []
     if results.get("coefficients"):
-        tables.append(_coefficients(results["coefficients"], results.get("classes", []), most))
+        table = _coefficients(results["coefficients"], results.get("classes", []), most)
+        tables.append(replace(table, note=_collinear_note(results.get("collinear_columns", []))))
     if results.get("clusters"):
         tables.append(_clusters(results["clusters"], most))
     if results.get("centers"):
@@ -45,8 +47,6 @@ def result_tables(results: Mapping[str, Any], *, most: int, typical_rows: bool =
     typical = typical_row_table(results, most=most) if typical_rows else None
     if typical is not None:
         tables.append(typical)
-    if results.get("columns"):
-        tables.append(_columns(results["columns"]))
     return tables
 
 
@@ -61,6 +61,16 @@ def _coefficients(coefficients: list[dict[str, Any]], classes: list[Any], most: 
     outputs = list(shown[0]["coefficients"])
     rows = [[row["column"], *(number(row["coefficients"][name]) for name in outputs)] for row in shown]
     return ResultTable(title=title, columns=["column", *outputs], rows=rows)
+
+
+def _collinear_note(columns: list[str]) -> str:
+    if not columns:
+        return ""
+    named = ", ".join(columns[:MAX_TYPICAL_COLUMNS]) + (", ..." if len(columns) > MAX_TYPICAL_COLUMNS else "")
+    return (
+        f"{named}: the other columns tell nearly all of each of these, so that their coefficients mean nothing one by "
+        "one. Leave some of them out to read the others."
+    )
 
 
 def _clusters(clusters: list[dict[str, Any]], most: int) -> ResultTable:
@@ -144,16 +154,20 @@ def _atoms(atoms: list[dict[str, Any]], most: int) -> ResultTable:
 
 def described_columns(schema: TableSchema | None) -> list[dict[str, str]]:
     """What each column of a table is and what is done with it; empty for arrays."""
-    names = ("column", "kind", "treatment")
-    return [] if schema is None else [dict(zip(names, row, strict=True)) for row in schema.describe()]
+    if schema is None:
+        return []
+    uses = {use.name: "; ".join(filter(None, (use.loss, use.note))) for use in schema.uses()}
+    rows = schema.describe()
+    return [{"column": name, "kind": kind, "treatment": done, "lost": uses.get(name, "")} for name, kind, done in rows]
 
 
 def _columns(columns: list[dict[str, str]]) -> ResultTable:
-    rows = [[row["column"], row["kind"], row["treatment"]] for row in columns[:MAX_TABLE_COLUMNS]]
+    names = {"column": "column", "kind": "what it is", "treatment": "what is done with it", "lost": "lost or to note"}
+    rows = [[row[name] for name in names] for row in columns[:MAX_TABLE_COLUMNS]]
     title = "Columns of the table"
     if len(columns) > MAX_TABLE_COLUMNS:
         title = f"The first {MAX_TABLE_COLUMNS} of {len(columns):,} columns of the table"
-    return ResultTable(title=title, columns=["column", "what it is", "what is done with it"], rows=rows, is_text=True)
+    return ResultTable(title=title, columns=list(names.values()), rows=rows, is_text=True)
 
 
 def number(value: float | str) -> str:

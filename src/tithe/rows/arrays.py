@@ -23,10 +23,11 @@ def is_frame(X: Any) -> bool:
 
 def column_names(frame: Any) -> tuple[str, ...]:
     """The names of the columns of a frame, numbers as text."""
-    return tuple(map(str, _named_columns(frame).columns))
+    return tuple(map(str, named_columns(frame).columns))
 
 
-def _named_columns(frame: Any) -> Any:
+def named_columns(frame: Any) -> Any:
+    """A frame with the methods of narwhals."""
     whole = pa.Table.from_batches([frame]) if isinstance(frame, pa.RecordBatch) else frame
     return nw.from_native(whole, eager_only=True)
 
@@ -38,7 +39,7 @@ def with_columns(frame: Any, names: Sequence[str]) -> Any:
         return frame
     if sorted(present) != sorted(names) or len(set(present)) < len(present):
         raise ValueError(f"The columns are {', '.join(present)}, and those before were {', '.join(names)}.")
-    return _named_columns(frame)[:, [present.index(name) for name in names]].to_native()
+    return named_columns(frame)[:, [present.index(name) for name in names]].to_native()
 
 
 def as_matrix(X: Any) -> Any:
@@ -75,10 +76,25 @@ def _numbers(frame: Any) -> Array:
     text = [name for name, dtype in frame.schema.items() if not (dtype.is_numeric() or dtype == nw.Boolean)]
     if text:
         raise ValueError(
-            f"Column {text[0]!r} is not numeric ({frame.schema[text[0]]}). open_dataset(frame) makes numbers of text, "
-            "dates and gaps, and so does a learner's fit(frame)."
+            f"Column {text[0]!r} is not numeric ({frame.schema[text[0]]}). encode=True makes numbers of text, dates "
+            "and gaps, and so does open_dataset(frame)."
         )
+    for column in frame.iter_columns():
+        if n_gaps(column):
+            raise ValueError(
+                f"Input X contains NaN or infinity: column {str(column.name)!r} has {n_gaps(column):,} such values. "
+                "encode=True fills and marks them, and standardizes numbers; or fill them beforehand."
+            )
     return np.ascontiguousarray(frame.to_numpy())
+
+
+def n_gaps(column: Any) -> int:
+    """How many values of a column of numbers are missing or not finite."""
+    if not column.dtype.is_float():
+        return int(column.null_count())
+    values = column.to_numpy()
+    with np.errstate(over="ignore"):
+        return 0 if np.isfinite(np.sum(values, dtype=np.float64)) else int((~np.isfinite(values)).sum())
 
 
 def check_weights(sample_weight: Any, n_rows: int) -> Array | None:

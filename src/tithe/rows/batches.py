@@ -12,6 +12,7 @@ from scipy import sparse
 
 from tithe.core.contracts import Source
 from tithe.core.data import Array, Block, concat
+from tithe.core.errors import warn_caller
 from tithe.core.state_checks import Integer, Storable, expect
 from tithe.rows.arrays import as_block, check_weights, column_names, is_frame, plain_weights, with_columns
 from tithe.rows.leaves import InMemoryTask
@@ -70,6 +71,11 @@ class LeafBuffer(Storable):
         if hasattr(X, "shape") and X.shape[0] == 0:
             return self, iter(())
         columns = self.columns
+        if columns is not None and not is_frame(X):
+            warn_caller(
+                f"{what}: rows without names after those with the columns {', '.join(columns)}. They are taken in that "
+                "order. Give a frame, whose columns are found by their names."
+            )
         if is_frame(X):
             columns = columns or column_names(X)
             try:

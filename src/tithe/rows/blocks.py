@@ -53,6 +53,8 @@ class BlockBuilder:
             self._finite &= bool(np.isfinite(self._sparse[-1].data).all())
         else:
             self._finite &= schema.encode_into(batch, self._dense[self._filled : last])
+        if choice.watch is not None:
+            choice.watch.add(schema.watch(batch))
         if self._weight is not None:
             self._weight[self._filled : last] = plain_numbers(batch.column(choice.weight))
         if choice.target is not None:

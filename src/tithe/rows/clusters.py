@@ -38,6 +38,11 @@ def as_rows(
 
     Of a Dask collection y and weights are collections too, of a Spark DataFrame names of columns.
     """
+    if nw.dependencies.is_polars_lazyframe(X):
+        raise ValueError(
+            "X is a LazyFrame, whose rows wait to be computed: give X.collect(), or tithe.open_dataset(X, target=...), "
+            "which reads the rows anew in every pass."
+        )
     if is_dask_collection(X):
         from tithe.rows.dask_collections import dask_source
 

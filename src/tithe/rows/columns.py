@@ -17,8 +17,8 @@ from tithe.core.data import Array
 from tithe.core.params import Constraint, OneOf, check_params
 from tithe.rows.encodings import CategoryEncoding, NumberEncoding
 from tithe.rows.learn import learn_schema, uncertain_features
-from tithe.rows.options import TableOptions
 from tithe.rows.schema import TableSchema
+from tithe.rows.uses import TableOptions, Watch
 from tithe.rows.values import is_date, is_text, value_type, vector_item
 
 _CONSTRAINTS: dict[str, Constraint] = {"bad_rows": OneOf("error", "skip"), "missing_target": OneOf("drop", "keep")}
@@ -35,6 +35,8 @@ class ColumnSelection(TableOptions):
     bad_rows: str = "error"
     missing_target: str = "drop"
     schema: TableSchema | None = None
+    watch: Watch | None = field(default=None, compare=False)
+    learned_here: bool = False  # whether the schema is that of these rows
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -66,7 +68,8 @@ class ColumnSelection(TableOptions):
         options = (
             option.name for option in fields(ColumnSelection) if option.name not in TableOptions.__dataclass_fields__
         )
-        return ColumnSelection(**{**{name: getattr(self, name) for name in options}, "schema": schema})
+        known = {name: getattr(self, name) for name in options}
+        return ColumnSelection(**{**known, "schema": schema, "learned_here": True})
 
     @property
     def keeps_gaps(self) -> bool:

@@ -260,7 +260,7 @@ class CsvRows:
                 self.table(first, dialect, ids[:at], locate, only),
                 self.table(rest, dialect, ids[at:], locate, only),
             ]
-            return pa.concat_tables([table for table, _ in parts]), np.concatenate([good for _, good in parts])
+            return _joined([table for table, _ in parts]), np.concatenate([good for _, good in parts])
         self._check({0: "it has a quote or a line end inside a value"}, ids, locate)
         return pa.schema([(name, self.types[name]) for name in only]).empty_table(), ids[:0]
 
@@ -281,7 +281,15 @@ class CsvRows:
                 pass  # a value is no number, or a row is longer than a block
         texts, wrong = parse_rows(data, dialect, dict.fromkeys(types, pa.string()))
         texts = with_decimal_points(texts, self.with_commas)
-        table = pa.table({name: parse_column(texts.column(name), type_) for name, type_ in types.items()})
+        choice = self.columns.choice
+        # a schema of other rows tells gaps from texts that are no numbers
+        as_text = self.columns.number_types if choice.schema is not None and not choice.learned_here else ()
+        table = pa.table(
+            {
+                name: texts.column(name) if name in as_text else parse_column(texts.column(name), type_)
+                for name, type_ in types.items()
+            }
+        )
         return table, wrong, self._unreadable(texts, table) if is_marked else {}
 
     def _unreadable(self, texts: Any, table: Any) -> dict[int, str]:
@@ -303,6 +311,14 @@ class CsvRows:
         except (ValueError, pa.ArrowException) as error:
             raise FileFormatError(f"From {locate(int(ids[0]))} on: {error}") from error
         return rows.block(ids, locate)
+
+
+def _joined(tables: Sequence[Any]) -> Any:
+    """The tables as one. A column that is text in one of them is text in all."""
+    types = zip(*(table.schema.types for table in tables), strict=True)
+    common = [pa.string() if pa.string() in of_column else of_column[0] for of_column in types]
+    schema = pa.schema(list(zip(tables[0].column_names, common, strict=True)))
+    return pa.concat_tables([table.cast(schema) for table in tables])
 
 
 # -- source ----------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, NamedTuple
@@ -42,6 +42,7 @@ from tithe.rows.values import (
 )
 
 _LEAST_SPREAD = 1e-290  # its reciprocal is finite
+MOST_QUOTED = 60  # characters of a value that a message quotes
 _ENOUGH_TO_JUDGE = 20  # texts that are no numbers: fewer are odd values, more are another column
 _DATE_CYCLES = ("year", "week", "day")
 
@@ -105,7 +106,7 @@ class ColumnEncoding(Storable, ABC):
         """What the values are that those it was learned from were not."""
 
     def to_json(self) -> dict[str, Any]:
-        return {"kind": self.kind, **asdict(self)}
+        return {"kind": self.kind, **{field.name: getattr(self, field.name) for field in fields(self)}}
 
 
 # -- numbers, truth and dates: every row has every feature -----------------------------------------------------
@@ -287,15 +288,18 @@ class BooleanEncoding(DenseEncoding):
 
 @dataclass(frozen=True, kw_only=True)
 class DateEncoding(DenseEncoding):
-    """The days since 1970, scaled, and sine and cosine of the time of the ``cycles``: year, week, day.
+    """The days since 1970, scaled, and waves of the time of the ``cycles``: year, week, day.
 
-    A gap has sine and cosine 0, which is no time at all. ``order``: that of the numbers of dates in texts.
+    The waves are sine and cosine of h times the angle, divided by h, for h = 1 .. ``harmonics``: with the share t of
+    the cycle that is over, sin(2 pi h t) / h and cos(2 pi h t) / h. A gap has waves of 0, which is no time at all.
+    ``order``: that of the numbers of dates in texts.
     """
 
     center: Annotated[float, Number()]
     spread: Annotated[float, Number(least=_LEAST_SPREAD)]
     cycles: Annotated[tuple[str, ...], Each(Text(_DATE_CYCLES))]
     order: Annotated[str, Text(DATE_ORDERS)] = ""
+    harmonics: Annotated[int, Integer(least=1, most=24)] = 1
 
     kind: ClassVar[str] = "date"
     use: ClassVar[str] = "date"
@@ -303,10 +307,11 @@ class DateEncoding(DenseEncoding):
 
     @property
     def width(self) -> int:
-        return 1 + 2 * len(self.cycles) + self.marked
+        return 1 + 2 * self.harmonics * len(self.cycles) + self.marked
 
     def names(self, column: str) -> list[str]:
-        waves = [f"{column} {cycle} {wave}" for cycle in self.cycles for wave in ("sin", "cos")]
+        numbers = ["", *(f" {h}" for h in range(2, self.harmonics + 1))]
+        waves = [f"{column} {cycle} {wave}{h}" for cycle in self.cycles for h in numbers for wave in ("sin", "cos")]
         return [column, *waves, f"{column} missing"][: self.width]
 
     @property
@@ -332,7 +337,8 @@ class DateEncoding(DenseEncoding):
         waves = []
         for cycle in self.cycles:
             angle = 2 * math.pi * _share_of_cycle(self._days(np.where(gaps, 0.0, read)), cycle)
-            waves += [np.where(gaps, 0.0, np.sin(angle)), np.where(gaps, 0.0, np.cos(angle))]
+            for h in range(1, self.harmonics + 1):
+                waves += [np.where(gaps, 0.0, wave(h * angle) / h) for wave in (np.sin, np.cos)]
         return [filled, *waves, *self._marks(gaps)]
 
     def describe(self) -> str:
@@ -383,7 +389,7 @@ def _check_some_fit(values: Any, na: Sequence[str], parsed: Array, what: str) ->
     texts = without_gaps(as_text(values), na).drop_null()
     if len(texts) >= _ENOUGH_TO_JUDGE:
         raise ValueError(
-            f"holds text such as {texts[0].as_py()[:60]!r}, but it held {what} when the schema was learned"
+            f"holds text such as {texts[0].as_py()[:MOST_QUOTED]!r}, but it held {what} when the schema was learned"
         )
 
 
@@ -456,7 +462,7 @@ class CategoryEncoding(PlacedEncoding):
 
     def entries(self, values: Any, na: Sequence[str]) -> Entries:
         codes, texts = coded_texts(values, na)
-        places = np.array([self._place(text) for text in texts] + [self.width - 1], np.int64)  # code -1 reads the last
+        places = np.array([*self._places(texts), self.width - 1], np.int64)  # code -1 reads the last
         placed = places[codes]
         gaps = codes < 0
         rows = np.flatnonzero((placed >= 0) & (~gaps | (self.gaps == "mark")))
@@ -474,11 +480,12 @@ class CategoryEncoding(PlacedEncoding):
     def known(self) -> Sequence[str]:
         return self.values
 
-    def _place(self, text: str) -> int:
-        """The feature of a value; -1 if it has none."""
+    def _places(self, texts: Sequence[str]) -> list[int]:
+        """The features of values; -1 for those that have none."""
         if self.n_hashes:
-            return crc32(text.encode()) % self.n_hashes
-        return _places_of(self.values).get(text, len(self.values) if self.other else -1)
+            return [crc32(text.encode()) % self.n_hashes for text in texts]
+        places, rest = _places_of(self.values), len(self.values) if self.other else -1
+        return [places.get(text, rest) for text in texts]
 
     def describe(self) -> str:
         if self.n_hashes:

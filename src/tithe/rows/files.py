@@ -28,7 +28,7 @@ from tithe.rows.schema import TableSchema
 from tithe.rows.spark_frames import SparkFrameSource
 from tithe.rows.stores import Limits
 from tithe.rows.text import TextLayout
-from tithe.rows.uses import announce
+from tithe.rows.uses import Watch, announce
 
 FileSource = TableSource | LibsvmSource | NumpySource | PipedSource | DaskSource | SparkFrameSource
 
@@ -54,6 +54,7 @@ def open_dataset(
     na: Sequence[str] = (),
     strict: bool = False,
     schema: TableSchema | None = None,
+    watch: Watch | None = None,
     bad_rows: str = "error",
     missing_target: str = "drop",
     n_features: int | None = None,
@@ -118,6 +119,8 @@ def open_dataset(
     schema : TableSchema, optional
         Of an earlier source, or of a model (``schema_``): columns become the same features as there. It stands in
         place of all the options above but target, weight and row_id.
+    watch : Watch, optional
+        Counts what the rows that are read have in each column that those of ``schema`` had not.
     bad_rows : {"error", "skip"}
         What to do with rows that cannot be parsed, or miss a value that is not filled in.
     missing_target : {"drop", "keep"}
@@ -169,6 +172,7 @@ def open_dataset(
         bad_rows=bad_rows,
         missing_target=missing_target,
         schema=schema,
+        watch=watch,
     )
     limits = Limits() if limits is None else limits
     layout = TextLayout(delimiter=delimiter, header=header)

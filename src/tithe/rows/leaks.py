@@ -19,15 +19,15 @@ _LEFT_OF_ERROR = 0.05  # of that of the most frequent class
 _ROWS_PER_GROUP = 4  # fewer on average tell nothing of the target
 
 
-def leak(values: Any, encoding: ColumnEncoding, target: Any, na: Sequence[str]) -> str:
-    """How well a column alone predicts the target, in words; empty if not nearly without error.
+def leak(values: Any, encoding: ColumnEncoding, target: tuple[Array, bool], na: Sequence[str]) -> str:
+    """How well a column alone predicts the `target_kinds`, in words; empty if not nearly without error.
 
     The target is predicted by its mean, or most frequent class, in groups of rows with the same value or, for numbers,
     in quantiles: those of the rows with odd numbers from the others, and the other way round.
     """
     if isinstance(encoding, VectorEncoding):
         return ""
-    kinds, is_class = _targets(target, na)
+    kinds, is_class = target
     groups = _groups(values, encoding, na)
     known = np.flatnonzero((groups >= 0) & np.isfinite(kinds))
     groups, kinds = np.unique(groups[known], return_inverse=True)[1], kinds[known]
@@ -46,7 +46,7 @@ def leak(values: Any, encoding: ColumnEncoding, target: Any, na: Sequence[str]) 
     return f"it alone predicts the target with an R² of {r2:.3f}" if r2 >= _LEAST_R2 else ""
 
 
-def _targets(target: Any, na: Sequence[str]) -> tuple[Array, bool]:
+def target_kinds(target: Any, na: Sequence[str]) -> tuple[Array, bool]:
     """The numbers of the target, or of its classes, NaN where it is missing."""
     numbers = numbers_of(target, na) if is_number(value_type(target.type)) or is_text(target.type) else None
     if numbers is not None and np.isfinite(numbers).mean() > 0.5:

@@ -20,6 +20,7 @@ from tithe.core.data import Array
 from tithe.core.errors import NoRowsError
 from tithe.core.parallel import available_threads
 from tithe.rows.encodings import (
+    MOST_QUOTED,
     BooleanEncoding,
     CategoryEncoding,
     DateEncoding,
@@ -30,9 +31,9 @@ from tithe.rows.encodings import (
     hashed_words,
 )
 from tithe.rows.forms import Form, date_order, looks_like, number_form, parsed_spans
-from tithe.rows.leaks import leak
-from tithe.rows.options import TableOptions
+from tithe.rows.leaks import leak, target_kinds
 from tithe.rows.schema import MOST_RARE, Column, TableSchema
+from tithe.rows.uses import TableOptions
 from tithe.rows.values import (
     are_truths,
     coded_texts,
@@ -57,7 +58,9 @@ from tithe.rows.values import (
 def with_odd_values(column: Column, distinct: Any, times: Array, parsed: Array) -> Column:
     """The column, with the number of its texts that were not parsed. ``times`` is how often each of them occurs."""
     odd = np.flatnonzero(np.isnan(parsed))
-    return replace(column, n_odd=int(times[odd].sum()), odd_value=distinct[int(odd[0])].as_py()) if len(odd) else column
+    if not len(odd):
+        return column
+    return replace(column, n_odd=int(times[odd].sum()), odd_value=distinct[int(odd[0])].as_py()[:MOST_QUOTED])
 
 
 SAMPLE_ROWS = 65_536
@@ -75,6 +78,8 @@ _FEWEST_ROWS = 20  # with fewer, nothing is rare, and counting up is chance
 _COVERED_SHARE = 0.9  # of the rows: if the values of a category that have a feature cover fewer, all are hashed
 _STEP_SHARE = 0.98  # of the neighbours: between two runs of a sample there is a jump
 _LEAST_SPREAD = 1e-280
+_LEAST_OF_YEAR = 91.0  # days from which on the time of the year is told
+_HARMONICS = 3  # of each cycle of dates: with those of the week, each of its days can have an effect of its own
 _INDEX_NAME = re.compile(r"__index_level_\d+__")
 _UNNAMED = re.compile(r"(Unnamed: \d+)?")
 _ID_NAME = re.compile(r"(.*[_\-. ])?(id|ids|idx|index|uuid|guid|key|rowid|row_?(no|nr|num|number)?)", re.IGNORECASE)
@@ -150,11 +155,11 @@ def learn_schema(
 
 def with_leaks(schema: TableSchema, table: pa.Table, target: Any) -> TableSchema:
     """The schema with a note at each column of the table that alone predicts the target nearly without error."""
-    target, columns = one_array(target), []
+    kinds, columns = target_kinds(one_array(target), schema.na), []
     for column in schema.columns:
         found = ""
         if column.encoding is not None:
-            found = leak(one_array(table.column(column.name)), column.encoding, target, schema.na)
+            found = leak(one_array(table.column(column.name)), column.encoding, kinds, schema.na)
         columns.append(replace(column, note=f"{found}: a probable leak" if found else ""))
     return replace(schema, columns=tuple(columns))
 
@@ -285,12 +290,14 @@ class _Learner:
         cycles: tuple[str, ...] = ()
         if self.options.dates == "parts":
             span, times = np.ptp(present), present - np.floor(present)
-            # in less than a whole cycle its waves are no more than the number of days again
-            is_seen = {"year": span >= 365.0, "week": span >= 7.0, "day": (times != times[0]).any()}
+            # in a small part of a cycle its waves are no more than the number of days again
+            is_seen = {"year": span >= _LEAST_OF_YEAR, "week": span >= 7.0, "day": (times != times[0]).any()}
             cycles = tuple(cycle for cycle, seen in is_seen.items() if seen)
         center, spread = self._scaling(present)
         fill, marked = self._fill(present), self._marks(n_gaps)
-        encoding = DateEncoding(center=center, spread=spread, cycles=cycles, fill=fill, marked=marked, order=order)
+        encoding = DateEncoding(
+            center=center, spread=spread, fill=fill, marked=marked, order=order, cycles=cycles, harmonics=_HARMONICS
+        )
         return column(what="date", encoding=encoding)
 
     def _clock(self, name: str, hours: Array) -> Column:
@@ -298,7 +305,14 @@ class _Learner:
         if not isinstance(column.encoding, NumberEncoding):
             return column
         old = column.encoding
-        encoding = TimeEncoding(center=old.center, spread=old.spread, fill=old.fill, marked=old.marked, cycles=("day",))
+        encoding = TimeEncoding(
+            center=old.center,
+            spread=old.spread,
+            fill=old.fill,
+            marked=old.marked,
+            cycles=("day",),
+            harmonics=_HARMONICS,
+        )
         return replace(column, what="time", encoding=encoding)
 
     def _marks(self, n_gaps: int) -> bool:
@@ -371,7 +385,7 @@ class _Learner:
                 doubts = "; ".join(filter(None, (column.doubt, form.doubt)))
                 return with_odd_values(replace(column, doubt=doubts), distinct, times, form.parsed), ""
             if form.share >= _PARTLY:
-                odd = list(counts)[int(np.flatnonzero(np.isnan(form.parsed))[0])]
+                odd = list(counts)[int(np.flatnonzero(np.isnan(form.parsed))[0])][:MOST_QUOTED]
                 partly = (
                     f"{form.share:.0%} of the texts are {form.what}, others are such as {odd!r}: it is not read as "
                     f"{form.what} (na=[...] makes these gaps)"

@@ -142,6 +142,7 @@ class MappedSource(Source):
         self.n_features, self.replayable, self.leaf_rows = source.n_features, source.replayable, source.leaf_rows
         self.n_rows = source.n_rows if n_rows is None else n_rows
         self.row_bytes = source.row_bytes
+        self.feature_names, self.n_bytes, self.schema = source.feature_names, source.n_bytes, source.schema
         self.best_engine, self.determinism = source.best_engine, source.determinism
 
     @cached_property
@@ -177,7 +178,6 @@ class SplitSource(MappedSource):
 
     def __init__(self, source: Source, split: Split) -> None:
         super().__init__(source, split, n_rows=None if source.n_rows is None else split.count(source.n_rows))
-        self.feature_names, self.n_bytes, self.schema = source.feature_names, source.n_bytes, source.schema
 
     def classes(self) -> Array | None:
         return self.source.classes()

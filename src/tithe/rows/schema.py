@@ -177,7 +177,8 @@ class Column(Storable):
         unseen = (
             sum(times for text, times in faults.unknown.items() if crc32(text.encode()) not in rare) if known else 0
         )
-        return ColumnWatch(self.name, len(values), faults.gaps, faults.unreadable, unseen, outside)
+        had_gaps = self.n_gaps > 0
+        return ColumnWatch(self.name, len(values), faults.gaps, faults.unreadable, unseen, outside, had_gaps)
 
 
 def _encoding_from_json(data: Any) -> ColumnEncoding:

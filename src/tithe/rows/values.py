@@ -148,6 +148,8 @@ def numbers_of(values: Any, na: Sequence[str], form: str = "") -> Array:
     if pa.types.is_dictionary(values.type):
         return _decoded(values, numbers_of(values.dictionary, na, form))
     if is_text(values.type):
+        if form and (few := _few_values(values)) is not None:
+            return _decoded(few, numbers_of(few.dictionary, na, form))
         texts = without_gaps(values.cast(pa.string()), na)
         return parsed_amounts(texts, form) if form else parsed_numbers(texts)
     if is_span(values.type):
@@ -166,6 +168,12 @@ def _decoded(values: Any, numbers: Array) -> Array:
     """The numbers that the values of a dictionary array stand for, NaN where there is none."""
     decoded: Array = np.append(numbers, np.nan)[_codes(values)]
     return decoded
+
+
+def _few_values(texts: Any) -> Any:
+    """The texts as a dictionary array if each stands there twice or more on average: parsing costs more; else None."""
+    coded = texts.dictionary_encode()
+    return coded if 2 * len(coded.dictionary) <= len(coded) else None
 
 
 def parsed_numbers(texts: Any) -> Array:
@@ -229,6 +237,8 @@ def days_of(values: Any, na: Sequence[str], order: str = "") -> Array:
     if pa.types.is_dictionary(values.type):
         return _decoded(values, days_of(values.dictionary, na, order))
     if is_text(values.type):
+        if (few := _few_values(values)) is not None:
+            return _decoded(few, days_of(few.dictionary, na, order))
         texts = without_gaps(values.cast(pa.string()), na)
         days = parsed_days(texts)
         rest = np.flatnonzero(np.isnan(days) & np.asarray(texts.is_valid()))

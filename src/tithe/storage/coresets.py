@@ -63,7 +63,7 @@ def save_coreset(
     If the name ends in ``.csv``, the same columns are written as CSV; `load_coreset` does not read such a file. The
     rows of a sparse coreset have two columns then: the numbers of their columns and the values, separated by spaces.
 
-    ``schema`` is that of the table that the rows came from (``source.schema``); `load_schema` reads it again.
+    ``schema`` is that of the table that the rows came from, by default ``coreset.schema``.
 
     A coreset that was merged from several sites has a column ``site``, the number of the site that a row came from,
     and ``row_id`` is the id that the row has there.
@@ -118,7 +118,7 @@ def _flat(table: pa.Table) -> pa.Table:
 
 
 def _as_table(coreset: Coreset, feature_names: list[str] | None, schema: TableSchema | None) -> pa.Table:
-    d = coreset.n_features
+    d, schema = coreset.n_features, schema or coreset.schema
     if schema is not None and schema.n_features != d:
         raise ValueError(f"The schema makes {schema.n_features} features, the coreset has {d}: it is of other rows.")
     if feature_names is None and schema is not None:
@@ -206,14 +206,17 @@ def load_schema(path: str | os.PathLike[str]) -> TableSchema | None:
 
     ``open_dataset(..., schema=load_schema(path))`` makes the same features of other rows.
     """
-    about = _saved_about(path)
-    if about.get("schema") is None:
-        return None
     try:
-        schema = TableSchema.from_json(about["schema"])
-        expect(schema.n_features == len(about["features"]), "it makes other features than the file has")
+        return _schema_in(_saved_about(path))
     except _READ_ERRORS as error:
         raise FileFormatError(f"{os.fspath(path)!r} has a damaged schema: {error}") from error
+
+
+def _schema_in(about: dict[str, Any]) -> TableSchema | None:
+    if about.get("schema") is None:
+        return None
+    schema = TableSchema.from_json(about["schema"])
+    expect(schema.n_features == len(about["features"]), "it makes other features than the file has")
     return schema
 
 
@@ -252,6 +255,7 @@ def _from_table(table: pa.Table, about: dict[str, Any]) -> Coreset:
     plain = {name: about[name] for name in _PLAIN_FIELDS if name in about}
     sites = tuple(Site.from_record(site) for site in about.get("sites", ()))
     return Coreset(
+        schema=_schema_in(about),
         X=X,
         y=table.column(_TARGET).to_numpy() if _TARGET in table.column_names else None,
         sample_weight=weight,

@@ -192,7 +192,6 @@ class FoldReducer:
     objective: Objective
     coreset_size: Any
     construction: str | Construction[Any]
-    calibrate: bool
     n_features: int
     n_classes: int
     seed: int
@@ -263,7 +262,7 @@ class FoldReducer:
             raise ValueError("No training row of a fold has a positive weight: choose another cv, or shuffle.")
         present = np.flatnonzero(mass) if self.n_classes else None
         objective, size = self.objective_for(0 if present is None else len(present)), self.size(n_train)
-        plan = Plan.of(objective, self.construction, size, calibrate=self.calibrate, seed=self.seed_of(fold))
+        plan = Plan.of(objective, self.construction, size, calibrate=True, seed=self.seed_of(fold))
         own_folder = None if checkpoint is None else checkpoint.within(f"fold-{fold}")
         coreset = reduce_rows(data, plan, checkpoint=own_folder)
         return replace(coreset, n_seen=n_train, y=coreset.y if present is None else present[coreset.y])
@@ -286,7 +285,6 @@ class FoldStreams(StoredState):
                 reducer.objective_for(reducer.n_classes),
                 reducer.construction,
                 coreset_size=reducer.size(None),
-                calibrate=reducer.calibrate,
                 random_state=reducer.seed_of(fold),
             )
             for fold in range(n_folds + 1)

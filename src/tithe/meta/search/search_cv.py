@@ -35,6 +35,7 @@ from tithe.fit.base import (
     fit_on_coreset,
     note_columns,
     require_target,
+    set_schema,
 )
 from tithe.fit.bases import BaseEstimator, MetaEstimatorMixin
 from tithe.fit.labels import (
@@ -78,7 +79,6 @@ from tithe.rows.arrays import check_weights, is_frame
 from tithe.rows.clusters import as_rows
 
 _CONSTRAINTS: dict[str, Constraint] = {
-    "calibrate": Boolean(),
     "return_train_score": Boolean(),
     "n_iter": OneOf(None) | WholeNumber(least=1),
     "refit_on": OneOf("coreset", "all", "leaves"),
@@ -133,7 +133,7 @@ class CoresetSearchCV(OuterEstimator, Described, MetaEstimatorMixin, BaseEstimat
         Rows of a coreset, or a fraction of the training rows. ``"auto"``: the largest of 10,000, 20 for each column,
         and one in 100 of the rows up to 50,000; for boosted trees a quarter of the rows, from 5,000 to 500,000, as on
         fewer other leaves and rounds are best. A fold with no more training rows than this uses all of them.
-    construction, calibrate, engine
+    construction, engine
         See `build_coreset`. The engine reads sources; an estimator of this package has its own for the last fit.
     scoring : str, callable, list, tuple, set, dict or None
         One score or several, as in scikit-learn. None: the estimator's own ``score``. A callable is called with
@@ -248,7 +248,6 @@ class CoresetSearchCV(OuterEstimator, Described, MetaEstimatorMixin, BaseEstimat
         objective: Any = "auto",
         coreset_size: int | float | str = "auto",
         construction: Any = "auto",
-        calibrate: bool = True,
         scoring: Any = None,
         cv: Any = 5,
         refit: Any = True,
@@ -268,7 +267,6 @@ class CoresetSearchCV(OuterEstimator, Described, MetaEstimatorMixin, BaseEstimat
         self.objective = objective
         self.coreset_size = coreset_size
         self.construction = construction
-        self.calibrate = calibrate
         self.scoring = scoring
         self.cv = cv
         self.refit = refit
@@ -283,15 +281,20 @@ class CoresetSearchCV(OuterEstimator, Described, MetaEstimatorMixin, BaseEstimat
         self.n_jobs = n_jobs
         self.verbose = verbose
 
+    @property
+    def frame_encoding(self) -> Any:
+        """How frames become features: the parameter ``encode`` of the estimator, if it has it."""
+        return self.estimator.get_params(deep=False).get("encode", "auto")
+
     def check_relations(self) -> None:
         values = self._fitted_values or {}
         if "best_estimator_" in values:
-            probe(values["best_estimator_"], self.n_features_in_)
+            probe(values["best_estimator_"], self.n_encoded_)
         else:
             expect(self._is_behind or not self.refit, "the best estimator is missing")
         if self.stream_ is not None:
             like = self.stream_.streams[-1].state.rows.like
-            expect(like is not None and like.n_features == self.n_features_in_, "a stream has other columns")
+            expect(like is not None and like.n_features == self.n_encoded_, "a stream has other columns")
 
     def fit(
         self,
@@ -386,7 +389,7 @@ class CoresetSearchCV(OuterEstimator, Described, MetaEstimatorMixin, BaseEstimat
             return values
         start = time.perf_counter()
         winner = self._winner(values["best_params_"], None, self._seed)
-        names = None if self.feature_names is None else self.feature_names_in_
+        names = None if self.feature_names is None else np.array(self.feature_names, dtype=object)
         fit_on_coreset(winner, streams.coreset(), self._labels, names, self.schema_)
         return values | self._kept(winner, start)
 
@@ -424,8 +427,7 @@ class CoresetSearchCV(OuterEstimator, Described, MetaEstimatorMixin, BaseEstimat
             objective=learning_objective(self.estimator, self.objective, n_classes),
             coreset_size=self.coreset_size,
             construction=self.construction,
-            calibrate=self.calibrate,
-            n_features=self.n_features_in_,
+            n_features=self.n_encoded_,
             n_classes=n_classes,
             seed=seed,
             of_ensembles=ensemble_of(self.estimator) is not None,
@@ -510,7 +512,6 @@ class CoresetSearchCV(OuterEstimator, Described, MetaEstimatorMixin, BaseEstimat
             objective=reducer.objective_for(reducer.n_classes),
             coreset_size=size,
             construction=reducer.construction,
-            calibrate=reducer.calibrate,
             polish="leaves" if self.refit_on == "leaves" else 0,
             engine=self.engine,
             random_state=int(rng_for(seed, "refit").integers(2**62)),
@@ -519,8 +520,7 @@ class CoresetSearchCV(OuterEstimator, Described, MetaEstimatorMixin, BaseEstimat
     def _kept(self, winner: CoresetLearner, start: float) -> dict[str, Any]:
         """The fitted attributes of the winner."""
         if self.schema_ is not None:  # it was fitted on rows that the schema made
-            winner.schema_ = self.schema_
-            winner.feature_names_in_ = self.feature_names_in_
+            set_schema(winner, self.schema_)
         seconds = time.perf_counter() - start
         return {"best_estimator_": winner, "refit_time_": seconds, "certificate_": winner.certificate_}
 

@@ -1,0 +1,68 @@
+"""An estimator of scikit-learn's kind in a comparison: its fits, and what they lose on rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from sklearn.base import clone, is_classifier
+
+from tithe.core.contracts import Objective
+from tithe.core.data import Array, Block, Coreset, Rng
+from tithe.core.params import Target
+from tithe.meta.ensembles import learning_objective, learning_weights
+from tithe.meta.other_estimators import check_learns_from_coresets, fit_arguments
+
+_LEAST_CHANCE = 1e-15
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ComparedLearner:
+    """Fits clones of an estimator. y holds class numbers for classifiers.
+
+    The loss of a row is -ln P(y | x), of an estimator without probabilities 0 or 1, of a regression (y - f(x))^2.
+    """
+
+    estimator: Any
+
+    def __post_init__(self) -> None:
+        check_learns_from_coresets(self.estimator)
+
+    @property
+    def name(self) -> str:
+        return type(self.estimator).__name__
+
+    @property
+    def target(self) -> Target:
+        return "class" if is_classifier(self.estimator) else "number"
+
+    def objective(self, n_classes: int) -> Objective:
+        """What its coresets preserve."""
+        return learning_objective(self.estimator, "auto", n_classes)
+
+    def fit(self, rows: Block, rng: Rng) -> Any:
+        model = clone(self.estimator)
+        if model.get_params().get("random_state", 0) is None:
+            model.set_params(random_state=int(rng.integers(2**31)))
+        weight = learning_weights(model, rows) if isinstance(rows, Coreset) else rows.sample_weight
+        return model.fit(rows.X, rows.y, **fit_arguments(model, weight))
+
+    def chances(self, model: Any, X: Any, n_classes: int) -> Array | None:
+        """The probabilities of all classes (n, K), 0 of those without a row in the fit; None if there are none."""
+        if not hasattr(model, "predict_proba"):
+            return None
+        chances = np.zeros((X.shape[0], n_classes))
+        chances[:, np.asarray(model.classes_, np.int64)] = model.predict_proba(X)
+        return chances
+
+    def losses(self, model: Any, rows: Block, n_classes: int) -> Array:
+        """The loss of each row: (n,)."""
+        assert rows.y is not None
+        if self.target == "number":
+            square: Array = np.square(rows.y.astype(np.float64) - model.predict(rows.X))
+            return square
+        chances = self.chances(model, rows.X, n_classes)
+        if chances is None:
+            return np.asarray(model.predict(rows.X) != rows.y, np.float64)
+        return -np.log(np.maximum(chances[np.arange(len(rows)), rows.y], _LEAST_CHANCE))

@@ -1,0 +1,64 @@
+"""Frames in memory as rows of X: whether a schema is needed, and how it is learned and applied."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import narwhals.stable.v2 as nw
+
+from tithe.core.params import Boolean, OneOf, check_value
+from tithe.rows.arrays import is_frame, n_gaps, named_columns
+from tithe.rows.learn import feature_sums, learn_from_all_rows, learn_schema, scaled_features, value_counts
+from tithe.rows.schema import TableSchema, frame_table
+from tithe.rows.uses import TableOptions, announce, announce_unlike
+
+_ENCODE = OneOf("auto") | Boolean()
+
+
+def check_encode(encode: Any) -> None:
+    """Refuse what is no value of a parameter ``encode``."""
+    check_value("encode", encode, _ENCODE)
+
+
+def frame_schema(X: Any, encode: Any, *, takes_gaps: bool = False) -> TableSchema | None:
+    """The schema by which a frame becomes rows, with a warning of what it loses; None for rows taken as they are.
+
+    Parameters
+    ----------
+    X : frame, or anything else, which has no schema
+    encode : {"auto", True, False}
+        ``"auto"``: a frame of numbers has none; one with text, dates or lists has. True: every frame has; False: none.
+    takes_gaps : bool
+        Whether a frame of numbers with gaps has one as well, because the learner makes something of gaps.
+    """
+    check_encode(encode)
+    if encode is False or not is_frame(X) or not (encode is True or _needs_schema(X, takes_gaps)):
+        return None
+    table = frame_table(X)
+    schema = learn_schema(table)
+    if table.num_rows > schema.n_rows:  # it was learned from a sample
+        schema = learn_from_all_rows(
+            schema,
+            TableOptions(),
+            scaled_features(schema),
+            lambda features: [feature_sums(schema.encode(table), features)],
+            lambda names, na: (value_counts(batch, names, na) for batch in table.select(list(names)).to_batches()),
+        )
+    announce(schema.losses())
+    return schema
+
+
+def later_rows(schema: TableSchema, frame: Any) -> Any:
+    """The rows of X of a frame by an earlier schema, with a warning of what is unlike the rows it was learned from."""
+    table = frame_table(frame)
+    rows = schema.encode(table)
+    announce_unlike(schema.watch(table))
+    return rows
+
+
+def _needs_schema(frame: Any, takes_gaps: bool) -> bool:
+    """Whether a frame holds anything but numbers and Booleans; with ``takes_gaps``, but finite ones."""
+    columns = list(named_columns(frame).iter_columns())  # names may be numbers
+    if any(not (column.dtype.is_numeric() or column.dtype == nw.Boolean) for column in columns):
+        return True
+    return takes_gaps and any(map(n_gaps, columns))

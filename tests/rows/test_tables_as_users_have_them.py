@@ -1,0 +1,217 @@
+"""Tables as people have them: what becomes of frames everywhere, and what is said where it matters."""
+
+from __future__ import annotations
+
+import json
+import warnings
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from running import run
+from sklearn.ensemble import HistGradientBoostingClassifier
+from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.metrics import r2_score, roc_auc_score
+from sklearn.preprocessing import OneHotEncoder
+
+import tithe
+from tithe.objectives import KMeansObjective
+
+GOAL = KMeansObjective(n_clusters=3)
+
+
+def table(n: int = 600, seed: int = 0) -> pd.DataFrame:
+    rng = np.random.default_rng(seed)
+    when = pd.Timestamp("2013-01-01") + pd.to_timedelta(rng.integers(0, 500_000, n), unit="min")
+    frame = pd.DataFrame({"a": rng.normal(size=n), "b": rng.normal(9.0, 3.0, n), "when": when})
+    return frame.assign(city=rng.choice(["Graz", "Wien", "Linz"], n))
+
+
+def late(frame: pd.DataFrame, seed: int = 1) -> np.ndarray:
+    hour = frame["when"].dt.hour
+    z = frame["a"] + 2.0 * np.sin(2 * np.pi * hour / 24) + 0.3 * frame["b"] - 2.7
+    return np.where(z + np.random.default_rng(seed).logistic(size=len(frame)) > 0, "late", "on time")
+
+
+# -- dates and amounts as they are written, and categories of many values ----------------------------
+
+
+def test_dates_and_amounts_as_written_are_worth_as_much_as_typed_ones() -> None:
+    frame = table(3000)
+    y = late(frame)
+    written = frame.assign(when=frame["when"].dt.strftime("%m/%d/%Y %H:%M"), b=[f"${x:,.2f}" for x in frame["b"]])
+    scores = []
+    for rows in (frame, written):
+        model = tithe.CoresetLogisticRegression(random_state=0).fit(rows[:2000], y[:2000])
+        scores.append(roc_auc_score(y[2000:] == "on time", model.predict_proba(rows[2000:])[:, 1]))
+        assert [column.what for column in model.schema_.used] == ["number", "number", "date", "category"]
+    assert scores[0] > 0.8 and abs(scores[0] - scores[1]) < 0.005
+
+
+def test_a_category_of_142_values_is_not_hashed() -> None:
+    rng = np.random.default_rng(0)
+    country = rng.permutation(np.repeat(np.arange(142), 12))
+    level = rng.normal(60, 12, 142)[country]
+    year = rng.integers(1952, 2007, len(country)).astype(float)
+    frame = pd.DataFrame({"country": [f"country {i}" for i in country], "year": year})
+    y = level + 0.3 * (year - 1980) + rng.normal(size=len(country))
+    model = tithe.CoresetRidge(alpha=1.0, encode=True, random_state=0).fit(frame[:1200], y[:1200])
+    onehot = OneHotEncoder(handle_unknown="ignore").fit(frame[["country"]][:1200])
+    X = np.column_stack([onehot.transform(frame[["country"]]).toarray(), (year - 1980) / 16])
+    by_hand = Ridge().fit(X[:1200], y[:1200])
+    ours = r2_score(y[1200:], model.predict(frame[1200:]))
+    assert ours > r2_score(y[1200:], by_hand.predict(X[1200:])) - 0.005 > 0.9
+
+
+def test_an_embedding_is_used_and_an_id_is_said_to_be_left_out(tmp_path) -> None:
+    rng = np.random.default_rng(0)
+    vectors = rng.normal(size=(400, 8)).astype(np.float32)
+    fixed = pa.FixedSizeListArray.from_arrays(pa.array(vectors.ravel()), 8)
+    pq.write_table(pa.table({"id": rng.permutation(400), "embedding": fixed}), tmp_path / "t.parquet")
+    with pytest.warns(tithe.EncodingWarning, match="'id': left out") as caught:
+        source = tithe.open_dataset(tmp_path / "t.parquet")
+    assert source.feature_names == [f"embedding[{i}]" for i in range(8)] and len(caught) == 1
+
+
+# -- one switch ------------------------------------------------------------------------------------
+
+
+def test_frames_are_taken_alike_everywhere() -> None:
+    frame = table()
+    y = late(frame)
+    model = tithe.CoresetLogisticRegression(random_state=0).fit(frame, y)
+    X = model.schema_.encode(pa.Table.from_pandas(frame))
+    by_parts = tithe.CoresetLogisticRegression(random_state=0).partial_fit(frame, y, classes=np.unique(y))
+    np.testing.assert_allclose(by_parts.solve().coef_, model.coef_, rtol=1e-9)
+    assert model.certify(frame, y).relative_excess < 1e-6
+    coreset = tithe.build_coreset(frame, objective=GOAL, coreset_size=100, random_state=0)
+    same = tithe.build_coreset(X, objective=GOAL, coreset_size=100, random_state=0)
+    np.testing.assert_array_equal(coreset.X, same.X)
+    assert coreset.schema == model.schema_ and same.schema is None
+    errors = [tithe.distortion(rows, coreset, GOAL, random_state=1, climb=2).worst for rows in (frame, X)]
+    assert errors[0] == errors[1]
+    stream = tithe.CoresetStream(GOAL, coreset_size=100, random_state=0).push(frame[:500]).push(frame[500:])
+    assert stream.coreset().n_features == stream.coreset().schema.n_features
+
+
+def test_a_stream_with_a_schema_is_resumed_forked_and_merged(tmp_path) -> None:
+    frame = table()
+    stream = tithe.CoresetStream(GOAL, coreset_size=50, leaf_size=200, random_state=0).push(frame[:400])
+    stream.checkpoint(tmp_path / "state")
+    again = tithe.CoresetStream.resume(tmp_path / "state").push(frame[400:])
+    np.testing.assert_array_equal(again.coreset().X, stream.push(frame[400:]).coreset().X)
+    with pytest.warns(tithe.EncodingWarning, match="'city': of 600 values 600 unknown"):
+        other = again.fork().push(frame.assign(city="Rom"))
+    assert again.merge(other).coreset().schema == stream.coreset().schema
+    stranger = tithe.CoresetStream(GOAL, coreset_size=50, leaf_size=200, random_state=0).push(table(600, seed=5))
+    with pytest.raises(ValueError, match="became features in different ways"):
+        stream.merge(stranger)
+
+
+def test_coresets_of_different_features_are_not_merged(tmp_path) -> None:
+    parts = [
+        tithe.build_coreset(table(600, seed), objective=GOAL, coreset_size=90, random_state=seed) for seed in (0, 1)
+    ]
+    with pytest.raises(ValueError, match="became features in different ways"):
+        tithe.merge_coresets(parts)
+    tithe.save_coreset(parts[0], tmp_path / "c.parquet")
+    assert tithe.load_coreset(tmp_path / "c.parquet").schema == parts[0].schema
+
+
+@pytest.mark.parametrize("encode", ["auto", True, False])
+def test_the_switch(encode) -> None:
+    numbers = table()[["a", "b"]]
+    y = numbers["a"].to_numpy() > 0.1
+    model = tithe.CoresetLogisticRegression(C=0.1, encode=encode, random_state=0).fit(numbers, y)
+    assert (model.schema_ is None) == (encode is not True)
+    if encode is not True:
+        np.testing.assert_allclose(model.coef_, LogisticRegression(C=0.1, tol=1e-10).fit(numbers, y).coef_, rtol=1e-2)
+    gap = numbers.assign(b=numbers["b"].where(numbers["b"] < 12.0))
+    learn = [
+        lambda rows: tithe.CoresetKMeans(2, encode=encode, random_state=0).fit(rows),
+        lambda rows: tithe.CoresetStream(GOAL, coreset_size=100, encode=encode, random_state=0).push(rows),
+        lambda rows: tithe.build_coreset(rows, objective=GOAL, coreset_size=100, encode=encode, random_state=0),
+    ]
+    for act in learn:
+        if encode is True:
+            act(gap)
+        else:
+            with pytest.raises(ValueError, match=r"NaN.*'b' has \d+ such values.*encode=True"):
+                act(gap)
+        if encode is False:
+            with pytest.raises(ValueError, match="'city' is not numeric"):
+                act(table().drop(columns="when"))
+    with pytest.raises(ValueError, match="encode must be"):
+        tithe.build_coreset(numbers, objective=GOAL, coreset_size=100, encode="yes")
+
+
+def test_gaps_are_passed_on_to_a_learner_that_takes_them() -> None:
+    frame = table()[["a", "b"]]
+    y = late(table())
+    frame["a"] = frame["a"].where(frame["a"] < 1.0)
+    model = tithe.CoresetEstimator(HistGradientBoostingClassifier(max_iter=5), random_state=0).fit(frame, y)
+    assert model.predict(frame).shape == (600,) and model.n_features_in_ == 2
+    with pytest.raises(ValueError, match="NaN"):
+        tithe.CoresetEstimator(LogisticRegression(), random_state=0).fit(frame, y)
+
+
+def test_names_are_those_of_the_input_and_of_the_features() -> None:
+    frame = table()
+    model = tithe.CoresetLogisticRegression(random_state=0).fit(frame, late(frame))
+    assert model.n_features_in_ == 4 and model.feature_names_in_.tolist() == ["a", "b", "when", "city"]
+    assert model.get_feature_names_out().tolist() == model.schema_.feature_names
+    assert model.n_encoded_ == model.coef_.shape[1] == len(model.get_feature_names_out())
+    with pytest.raises(ValueError, match="X has 4 features"):
+        model.predict(np.zeros((2, 4)))
+    plain = tithe.CoresetRidge(random_state=0).fit(np.eye(5), np.arange(5.0))
+    assert plain.n_features_in_ == 5 and plain.get_feature_names_out().tolist() == [f"x{i}" for i in range(5)]
+    clusters = tithe.CoresetKMeans(2, random_state=0).fit(frame)
+    assert clusters.get_feature_names_out().tolist() == ["coresetkmeans0", "coresetkmeans1"]
+
+
+# -- prediction watches ----------------------------------------------------------------------------
+
+
+def test_a_prediction_says_what_training_had_not() -> None:
+    frame = table()
+    model = tithe.CoresetLogisticRegression(random_state=0).fit(frame, late(frame))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", tithe.EncodingWarning)
+        model.predict(frame)
+    odd = frame.assign(city="Rom", b=frame["b"].where(frame.index > 2), a=frame["a"].where(frame.index > 4, 1e6))
+    with pytest.warns(tithe.EncodingWarning) as caught:
+        model.predict(odd)
+    said = str(caught[0].message)
+    assert "'a': of 600 values 5 far outside" in said and "'b': of 600 values 3 missing" in said
+    assert "'city': of 600 values 600 unknown" in said and len(caught) == 1
+    for column, values in {"a": "text", "when": 3.5}.items():
+        with pytest.raises(ValueError, match=f"Column '{column}'"):
+            model.predict(frame.assign(**{column: values}))
+
+
+@pytest.mark.filterwarnings("always::tithe.EncodingWarning")
+def test_commands_say_what_becomes_of_columns_and_watch(tmp_path, capfd) -> None:
+    frame = table(400).assign(id=np.random.default_rng(3).permutation(400), late=late(table(400)))
+    frame.to_csv(tmp_path / "train.csv", index=False)
+    frame.assign(a="x").to_csv(tmp_path / "text.csv", index=False)
+    odd = frame.assign(city="Rom", a=frame["a"].astype(object).where(frame.index > 9, "soon"))
+    odd.to_csv(tmp_path / "odd.csv", index=False)
+    train, out = tmp_path / "train.csv", tmp_path / "out"
+    assert run("fit", "logistic", train, "--target", "late", "--strict", "-o", out) == 2
+    assert "'id': left out" in capfd.readouterr().err and not out.exists()
+    assert run("fit", "logistic", train, "--target", "late", "--test", tmp_path / "odd.csv", "-o", out) == 0
+    said = capfd.readouterr()
+    assert "city  category" in said.err and "'id': left out" in said.err
+    results = json.loads((out / "results.json").read_text())
+    lost = {column["column"]: column["lost"] for column in results["columns"]}
+    assert lost["id"].startswith("left out") and not lost["city"]
+    assert {c["name"]: c["unreadable"] + c["unseen"] for c in results["test_columns"]} == {"a": 10, "city": 400}
+    page = (out / "report.html").read_text()
+    assert page.index("Columns of the table") < page.index("Coefficients") and "left out: every row" in page
+    assert run("predict", out / "model.tithe", tmp_path / "odd.csv", "-o", tmp_path / "p.csv") == 0
+    said = capfd.readouterr()
+    assert "10 not readable" in said.out and "'city': of 400 values 400 unknown" in said.err
+    assert run("predict", out / "model.tithe", tmp_path / "text.csv", "-o", tmp_path / "p.csv") == 2
+    assert "Column 'a' holds text such as 'x'" in capfd.readouterr().err
