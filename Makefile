@@ -96,12 +96,15 @@ bench: $(READY)  ## every number that README and documentation quote, from the d
 	$(BIN)/python benchmarks/mixtures.py --data $(DATA) --only peers
 	$(BIN)/python benchmarks/mixtures.py --data $(DATA) --only ours
 	$(BIN)/python benchmarks/choose_k.py --data $(DATA)
+	$(BIN)/python benchmarks/choose_k.py --data $(DATA) --seeds
+	$(BIN)/python benchmarks/advice.py --data $(DATA) --seeds 20
 	$(BIN)/python benchmarks/building.py
 	$(BIN)/python benchmarks/files.py
 	$(BIN)/python benchmarks/weak_spots.py --data $(DATA)
 	$(BIN)/python benchmarks/logistic.py --data $(DATA)
 	$(BIN)/python benchmarks/regression.py --data $(DATA) --parts speed
 	$(BIN)/python benchmarks/break_even.py --data $(DATA)
+	$(BIN)/python benchmarks/certificates.py --data $(DATA) --rows 20000
 	$(BIN)/python benchmarks/logistic_search.py --data $(DATA)
 	$(BIN)/python benchmarks/margin_coresets.py --data $(DATA)
 	$(BIN)/python benchmarks/odm.py --data $(DATA) --only speed
@@ -116,6 +119,7 @@ bench: $(READY)  ## every number that README and documentation quote, from the d
 	$(BIN)/python benchmarks/odm_semi_supervised.py --data $(DATA) --large
 	$(BIN)/python benchmarks/photographs.py --data $(DATA) --only whole --all-of
 	$(BIN)/python benchmarks/photographs.py --data $(DATA) --only crops
+	$(BIN)/python benchmarks/noise_levels.py --data $(DATA)
 	$(BIN)/python benchmarks/film.py
 	$(BIN)/python benchmarks/dictionary.py --data $(DATA) --seeds 1
 	$(BIN)/python benchmarks/boosting.py --data $(DATA) --rows 40000 --seeds 3 --rounds 100

@@ -17,7 +17,7 @@ truth, how many bounds and exact numbers are wrong, and how many fits exceed ``t
 is the median excess loss of fits without polish, over that of as many weighted uniform rows; for clusters, over the
 smallest cost of any fit. Cells that fail are computed again with three times as many fresh seeds: "again" is what these
 say, and "p" how likely uniform rows would be as much better by chance. Results go to benchmarks/results/ after every
-problem, and what is there is not computed again.
+problem: a summary, and all cells, which are not computed again where they are there.
 """
 
 from __future__ import annotations
@@ -371,18 +371,35 @@ def cells_of(problem: Generated | Stored, n_seeds: int) -> list[dict[str, Any]]:
     return outcomes
 
 
-def summary(cells: list[dict[str, Any]]) -> dict[str, Any]:
-    counted = ("fits", "intervals", "hold", "wrong", "silent")
-    total: dict[str, Any] = {name: sum(c[name] for c in cells) for name in counted}
-    shares = [c["hold"] / c["intervals"] for c in cells if c["intervals"] >= LEAST_INTERVALS]
-    total["lowest share of a cell"] = min(shares, default=None)
-    total["cells"] = len(cells)
-    twice = [c for c in cells if c.get("again", {}).get("fails")]
-    total["fail twice"] = [f"{c['problem']}, size {c['size']}, polish {c['polish']}" for c in twice]
-    return total
+def summary(cells: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The cells of each objective, size and polish together, and of all."""
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for c in cells:
+        learner = c["problem"].split()[0]
+        known = learner in {**CLASSIFIED, **REGRESSED, **CLUSTERED}
+        key = f"{learner if known else 'generated'}, size {c['size']}, polish {c['polish']}"
+        groups.setdefault(key, []).append(c)
+    outcomes = []
+    for name, group in [*sorted(groups.items()), ("all", cells)]:
+        counted = {what: sum(c[what] for c in group) for what in ("fits", "intervals", "hold", "wrong", "silent")}
+        shares = [c["hold"] / c["intervals"] for c in group if c["intervals"] >= LEAST_INTERVALS]
+        ratios = [c["beside uniform"] for c in group if c["beside uniform"] is not None]
+        outcomes.append(
+            {
+                "cells": name,
+                "number": len(group),
+                **counted,
+                "least share": min(shares, default=None),
+                "beside uniform": float(np.median(ratios)) if ratios else None,
+                "again": sum("again" in c for c in group),
+                "fail twice": [c["problem"] for c in group if c.get("again", {}).get("fails")],
+            }
+        )
+    return outcomes
 
 
 def table(cells: list[dict[str, Any]], title: str) -> None:
+    """Cells, and below those that were computed again what that gave."""
     columns = [name for name in cells[0] if name not in ("again", "most rows")]
     rows = []
     for c in cells:
@@ -401,21 +418,24 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=2, help="processes")
     parser.add_argument("--output", default="certificates", help="name of the JSON file")
     options = parser.parse_args()
-    path = RESULTS / f"{options.output}.json"
-    cells: list[dict[str, Any]] = json.loads(path.read_text())["cells"] if path.exists() else []
+    path = RESULTS / f"{options.output}_cells.jsonl"
+    cells: list[dict[str, Any]] = [json.loads(line) for line in path.open()] if path.exists() else []
     known = {c["problem"] for c in cells}
     chosen = [p for p in problems(options.data, options.rows) if re.search(options.only, p.name)]
     chosen = [p for p in chosen if p.name not in known]
     every = Parallel(n_jobs=options.jobs, return_as="generator")(delayed(cells_of)(p, options.seeds) for p in chosen)
-    for problem, of_problem in zip(chosen, every, strict=True):
+    for number, (problem, of_problem) in enumerate(zip(chosen, every, strict=True), 1):
         if not of_problem:
             print(f"  {problem.name}: left out, too few rows or too many coefficients", flush=True)
             continue
-        cells += [{**c, "most rows": options.rows} for c in of_problem]
-        table(of_problem, of_problem[0]["problem"])
-        save(options.output, {"total": summary(cells), "cells": cells})
-    table(cells, f"{len(cells)} cells")
-    print("in all:", summary(cells))
+        of_problem = [{**c, "most rows": options.rows} for c in of_problem]
+        cells += of_problem
+        table(of_problem, problem.name)
+        with path.open("a") as file:
+            file.writelines(json.dumps(c) + "\n" for c in of_problem)
+        save(options.output, {"problems left": len(chosen) - number, "summary": summary(cells)})
+    total = summary(cells)
+    show(f"{len(cells)} cells", list(total[0]), [list(group.values()) for group in total])
 
 
 if __name__ == "__main__":

@@ -1,18 +1,23 @@
 """How many clusters: rules on one coreset, for blobs of which the number is known, and for real sets.
 
-    python benchmarks/choose_k.py --data DIR
+    python benchmarks/choose_k.py --data DIR [--seeds]
 
 The blobs: 2 to 30 normal clouds in 2 to 50 dimensions, 20,000 rows, unequal in size, width and shape, the two nearest
 ones 5 to 10 mean standard deviations apart. ``separation`` and ``relative`` are rules of `choose_k`. The others are
 computed here from k-means solutions on the same coreset for every k up to 40: the largest simplified silhouette, the
 largest Calinski-Harabasz index, the largest jump of Sugar and James, and the least BIC of spherical normal laws of one
 width (X-means). Nobody knows the right number for the real sets; classes are not clusters.
+
+With --seeds only the answers of the rule "separation" for ten seeds are compared, on the real sets. Those that are said
+to be clear should all be the same.
 """
 
 from __future__ import annotations
 
 import argparse
+import time
 import warnings
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,6 +31,7 @@ from tithe.core.data import Coreset
 from tithe.core.seeding import rng_for
 
 MOST = 40
+N_SEEDS = 10
 RULES = ("separation", "relative", "silhouette", "calinski", "jump", "bic")
 
 
@@ -74,12 +80,33 @@ def answers(X: np.ndarray, seed: int) -> dict[str, int]:
     return {rule: result.k for rule, result in results.items()} | indices(results["separation"].coreset, seed)
 
 
+def answers_of_seeds(folder: Path, names: list[str]) -> None:
+    """A line for each set: how many seeds gave each clear answer, and how many none."""
+    rows = []
+    for name in names:
+        X, start, found = load_rows(folder, name, "float64"), time.process_time(), Counter()
+        for seed in range(N_SEEDS):
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                result = choose_k(X, random_state=seed)
+            found[str(result.k) if result.met else "not clear"] += 1
+        seconds = (time.process_time() - start) / N_SEEDS
+        rows.append([name, *X.shape, len(found.keys() - {"not clear"}) <= 1, str(dict(found)), seconds])
+        print("  ", rows[-1], flush=True)
+    columns = ["set", "rows", "columns", "one clear answer at most", "seeds with each answer", "s of CPU"]
+    show("Answers of ten seeds", columns, rows)
+    save("choose_k_seeds", {"columns": columns, "rows": rows})
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, help="folder of .npz files; without it, generated sets only")
     parser.add_argument("--sets", type=int, default=40)
     parser.add_argument("--names", nargs="*", default=["pendigits", "letter", "satimage", "shuttle", "skin_nonskin"])
+    parser.add_argument("--seeds", action="store_true", help="compare the answers of ten seeds, and nothing else")
     options = parser.parse_args()
+    if options.seeds:
+        return answers_of_seeds(options.data, options.names)
     rows, hits = [], dict.fromkeys(RULES, 0)
     for seed in range(options.sets):
         X, k = planted(seed)

@@ -32,7 +32,7 @@ CELLS = 1300  # of the generated cartoon
 def by_tenth(image: np.ndarray) -> float:
     """The noise if all blocks were flat, in the wavelet band."""
     wavelets, _, clipped = noise._blocks(Planes(image))
-    usable = clipped <= max(noise._CLIPPED, float(np.quantile(clipped, noise._START)))
+    usable = clipped <= max(noise._MAX_CLIPPED_SHARE, float(np.quantile(clipped, noise._START_SHARE)))
     return float(np.sqrt(min(noise._if_all_are_flat(squares[usable], noise._SIDE**2) for squares in wavelets)))
 
 
@@ -91,11 +91,12 @@ def main() -> None:
                 table.append([f"{name}, {'grey' if mode == 'L' else 'colour'}", *cells])
         columns = ["picture", *(f"{way} {sigma}" for sigma in SIGMAS for way in ("tenth", "search"))]
         show(f"largest error in per cent, noise {'in 8 bits' if bits else 'not cut off'}", columns, table)
+        summary: dict[str, Any] = {"estimates": len(rows), "seconds": sum(row["seconds"] for row in rows)}
         for way in ("tenth", "search"):
             errors = np.abs([row[way] for row in rows])
-            print(f"{way}: mean {errors.mean():.2f} %, above 3 %: {(errors > 3).mean():.3f} of {len(rows)}")
-        print(f"search: {sum(row['seconds'] for row in rows):.1f} s")
-        results["8 bits" if bits else "not cut off"] = rows
+            summary[way] = {"mean": float(errors.mean()), **{f"above {p} %": int((errors > p).sum()) for p in (3, 10)}}
+        print(summary)
+        results["8 bits" if bits else "not cut off"] = {"columns": columns, "largest": table, "all": summary}
     save("noise_levels", results)
 
 

@@ -67,7 +67,11 @@ def test_a_target_says_what_is_compared(rows, tmp_path, capsys, monkeypatch) -> 
     monkeypatch.setattr("tithe.report.comparison.drawn", lambda *args, **options: b"a picture")
     command = ["compare", rows, "--sizes", "200", "--repeats", 1, "-o", tmp_path / "out"]
     naive = ["--learner", "sklearn.naive_bayes.GaussianNB"]
-    for target, more, name in (("label", [], "logistic"), ("b", [], "least_squares"), ("label", naive, "GaussianNB")):
+    asked = (
+        *(("label", [], "logistic"), ("b", [], "least_squares")),
+        *(("label", naive, "GaussianNB"), ("label", ["--learner", "logistic"], "logistic")),
+    )
+    for target, more, name in asked:
         assert run(*command, "--target", target, *more) == 0
         said = capsys.readouterr()
         assert json.loads((tmp_path / "out" / "results.json").read_text())["objective"] == name

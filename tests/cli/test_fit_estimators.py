@@ -69,6 +69,15 @@ def test_too_few_rows_to_certify_by(rows, tmp_path, capsys) -> None:
     )
 
 
+def test_a_coreset_file_is_certified_by_other_rows(rows, tmp_path) -> None:
+    coreset, new = tmp_path / "c.parquet", tmp_path / "new.csv"
+    assert run("build", rows, "--objective", "logistic", "--target", "late", "-m", 300, "-o", coreset) == 0
+    table(np.random.default_rng(9), 300).to_csv(new, index=False)
+    for test, has_one in ((rows, False), (new, True)):  # of the first rows the coreset was made
+        assert run("fit", GAUSSIAN, coreset, "--test", test, "-o", tmp_path / "out") == 0
+        assert (results(tmp_path / "out")["certificate"] is not None) == has_one
+
+
 def test_weights_of_classes_are_weights_of_rows(rng, tmp_path, capsys) -> None:
     frame = table(rng)[["a", "c", "late"]]
     frame.to_csv(tmp_path / "rows.csv", index=False)

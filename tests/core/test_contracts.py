@@ -32,6 +32,8 @@ GUARDED = {"objective", "goal", "construction", "source", "model", "learner", "e
 FOREIGN = {
     "cli/predict.py:predict": "available_if hides predict_proba; columns have names where the fit knew them",
     "meta/estimator.py:CoresetEstimator.__sklearn_tags__": "an estimator that was not checked yet",
+    "cli/fit.py:ScoredRows.certificate": "available_if hides score",
+    "report/compared_learner.py:ComparedLearner.chances": "not every classifier has probabilities",
     "cli/fit.py:write_predictions_beside": "available_if hides predict_proba",
     "report/scores.py:held_out_scores": "clusters of an estimator of another library may have no cost",
     "meta/other_estimators.py:NumberedClasses.__getattr__": "attributes of the estimator inside",

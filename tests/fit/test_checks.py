@@ -77,6 +77,9 @@ def test_scikit_learn_checks_with_as_many_candidates_as_by_default(estimator, ch
     check(estimator)
 
 
+FEW_ROWS = {"coreset_size": 20, "random_state": 0}
+
+
 def _weights_change_the_draw(estimator: object) -> dict[str, str]:
     """Rows of weight two and rows that occur twice are drawn by other random numbers; the law is the same."""
     if isinstance(estimator, CoresetRidge):
@@ -103,16 +106,21 @@ def test_scikit_learn_checks_with_few_rows_kept(estimator, check) -> None:
 @pytest.mark.slow
 @parametrize_with_checks(
     [
-        CoresetKMedians(3, coreset_size=15, random_state=0),
-        CoresetPoissonRegressor(coreset_size=15, random_state=0),
-        CoresetHuberRegressor(alpha=100.0, coreset_size=15, random_state=0),
-        LinearODMClassifier(lam=10.0, coreset_size=15, random_state=0),
-        KSVD(3, coreset_size=15, random_state=0),
-        CoresetEstimator(LogisticRegression(), coreset_size=15, random_state=0),
+        CoresetKMeans(3, **FEW_ROWS),
+        CoresetKMedians(3, **FEW_ROWS),
+        CoresetGaussianMixture(2, **FEW_ROWS),
+        CoresetLogisticRegression(**FEW_ROWS),
+        CoresetRidge(**FEW_ROWS),
+        CoresetPoissonRegressor(**FEW_ROWS),
+        CoresetHuberRegressor(**FEW_ROWS),
+        CoresetHuberRegressor(alpha=100.0, **FEW_ROWS),
+        LinearODMClassifier(**FEW_ROWS),
+        KSVD(3, **FEW_ROWS),
+        CoresetEstimator(LogisticRegression(), **FEW_ROWS),
     ],
     expected_failed_checks=_weights_change_the_draw,
 )
-def test_scikit_learn_checks_with_few_rows_kept_by_more_learners(estimator, check) -> None:
+def test_scikit_learn_checks_with_few_rows_kept_by_every_learner(estimator, check) -> None:
     check(estimator)
 
 

@@ -234,3 +234,12 @@ def test_the_unit_of_the_target_does_not_change_a_huber_fit(unit: float) -> None
     plain = CoresetHuberRegressor(alpha=1e-4, random_state=0).fit(X, y)
     scaled = CoresetHuberRegressor(alpha=1e-4 / unit, random_state=0).fit(X, unit * y)
     np.testing.assert_allclose(scaled.coef_, unit * plain.coef_, rtol=1e-3)
+
+
+def test_a_huber_fit_on_hardly_more_rows_than_coefficients_still_reaches_the_minimum() -> None:
+    """Its scale is nearly 0 on the rows kept, where hardly another row has a curvature."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(200, 10))
+    y = X @ rng.normal(size=10) + 2.0 * rng.normal(size=200)
+    few = CoresetHuberRegressor(alpha=0.01, coreset_size=20, random_state=0).fit(X, y)
+    assert few.score(X, y) == pytest.approx(CoresetHuberRegressor(alpha=0.01).fit(X, y).score(X, y), abs=1e-3)

@@ -16,7 +16,7 @@ from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 import tithe
 from tithe import Block, compare, open_dataset
 from tithe.objectives import KMeansObjective, LeastSquaresObjective, LogisticObjective
-from tithe.report.compare import Judge, Runner
+from tithe.report.compare import Judge, Runner, _limit_of_excess
 from tithe.report.comparison import PHASES, Comparison
 
 
@@ -360,3 +360,22 @@ def test_it_says_what_it_takes_and_can_be_stopped_with_what_it_has(monkeypatch) 
     stop_at(1)
     with pytest.raises(KeyboardInterrupt):  # nothing to compare yet
         compare(X, **options)
+
+
+def test_a_size_that_was_not_asked_for_is_drawn_before_it_is_recommended() -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(4000, 3))
+    y = X @ [1.0, -1.0, 2.0] + rng.normal(size=4000)
+    result = compare(X, y, objective="ridge", sizes=[20], n_repeats=2, full_seconds=1e9)
+    drawn = {line["size"]: line for line in result.table if line["method"] == "calibrated influence"}
+    assert 20 in drawn and len(drawn) > 1 and result.recommendation.tried
+    enough = [line for line in drawn.values() if line["excess_limit"] <= 0.01]
+    assert enough and all(line["excess_high"] <= line["excess_limit"] for line in drawn.values())
+
+
+def test_the_limit_of_an_excess_holds_in_19_of_20_draws() -> None:
+    rng = np.random.default_rng(0)
+    for freedom in (2, 10):  # the excess of a fit is a sum of squares of normal errors
+        draws = rng.chisquare(freedom, size=(4000, 21))
+        assert np.mean([few[-1] <= _limit_of_excess(list(few[:-1])) for few in draws]) > 0.95
+    assert _limit_of_excess([0.5]) == 0.5 and _limit_of_excess([0.5, np.inf]) == np.inf

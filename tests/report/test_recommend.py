@@ -16,6 +16,7 @@ def _line(method: str, size: int, excess: float, seconds: float, fit: float = 0.
         "quality": 0.9,
         "excess": excess,
         "excess_high": excess if worst is None else worst,
+        "excess_limit": excess if worst is None else worst,
         "seconds": seconds,
         "seconds_draw": seconds - fit,
         "seconds_fit": fit,
@@ -70,7 +71,8 @@ def test_all_rows_where_nothing_is_saved() -> None:
 @pytest.mark.parametrize("sample_excess", [0.031, 0.2])
 def test_more_rows_where_none_suffices(sample_excess: float) -> None:
     said = _of(_line(SAMPLE, 1000, sample_excess, 0.01), _line(CORESET, 1000, 0.03, 0.2))
-    assert (said.verdict, said.size) == ("larger size", 3000) and "about 3,000 rows, or polish" in str(said)
+    assert (said.verdict, said.size) == ("larger size", 3800) and "about 3,800 rows, or polish" in str(said)
+    assert not said.tried and "was not tried" in str(said)
     assert ("brings nothing" in str(said)) == (sample_excess < 0.04)
 
 

@@ -131,6 +131,12 @@ def test_times_and_durations():
     assert np.isnan(parsed_spans(pa.array(["5m", "3 s", "10:75", "13:00 pm", "x"]))).all()
 
 
+def test_texts_that_nobody_would_write_have_no_form():
+    long = pa.array([f"${'1' * 201}", f"1 Jan 2020{' ' * 200}", f"{' ' * 200}1:30", "1"])
+    assert np.isnan(parsed_amounts(long, "point")).tolist() == [True, True, True, False]
+    assert np.isnan(parsed_dates(long, "mdy")).all() and np.isnan(parsed_spans(long)).all()
+
+
 @pytest.mark.parametrize(
     "text", ["A1", "Q1", "v1.2", "10-20", "3rd", "4x4", "C 001", "5m", "1/2", "10.0.0.1", "may", "12:5"]
 )

@@ -11,7 +11,7 @@ import pytest
 from tithe import open_dataset
 from tithe.core.passes import MergeTree, Sum, add_sums
 from tithe.engines.spark import PartitionWork
-from tithe.rows.clusters import is_spark_frame
+from tithe.rows.arrays import is_spark_frame
 from tithe.rows.columns import ColumnSelection, resolve_columns
 from tithe.rows.spark_frames import PartitionReader, open_numbers
 

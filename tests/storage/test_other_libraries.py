@@ -8,11 +8,14 @@ import re
 import warnings
 import zipfile
 from collections.abc import Callable
+from hashlib import sha256
 from typing import Any
 
 import numpy as np
 import pytest
+from scipy import sparse
 from sklearn.base import BaseEstimator
+from sklearn.cluster import KMeans
 from sklearn.ensemble import (
     AdaBoostClassifier,
     BaggingRegressor,
@@ -23,12 +26,14 @@ from sklearn.ensemble import (
     IsolationForest,
     RandomForestClassifier,
 )
+from sklearn.linear_model import Ridge
+from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
-from sklearn.tree import DecisionTreeClassifier
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
+from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
 from tithe import CoresetEstimator, CoresetKMeans, FileFormatError, load_model, save_model
-from tithe.storage.foreign import booster_from, booster_text
+from tithe.storage.foreign import _unzipped, _zipped, booster_from, booster_text, shell_bytes, shell_from
 from tithe.storage.values import packed, unpacked
 
 RNG = np.random.default_rng(0)
@@ -157,3 +162,58 @@ def test_learners_of_ours_inside_a_pipeline_are_kept_without_their_rows() -> Non
         np.testing.assert_array_equal(again.predict(X), model.predict(X))
     assert not hasattr(slim[-1], "coreset_") and len(whole[-1].coreset_) == 100
     assert hasattr(model[-1], "coreset_")
+
+
+def test_equal_models_have_equal_bytes() -> None:
+    rows = sparse.csr_matrix(X)
+
+    def models() -> list[Any]:
+        words = make_pipeline(OneHotEncoder(handle_unknown="ignore"), Ridge()).fit(LABELS[:, None], COUNTS)
+        neighbors = KNeighborsClassifier(algorithm="brute").fit(rows, LABELS)
+        return [TREES["forest"](), TREES["categories"](), words, neighbors]
+
+    ballast = [object() for _ in range(1000)]  # other memory addresses
+    for one, other in zip(models(), models(), strict=True):
+        assert sha256(packed(one)).digest() == sha256(packed(other)).digest()
+    assert ballast
+
+
+def test_settings_of_estimators_are_not_those_of_a_file() -> None:
+    clusters = KMeans(2, n_init=1, verbose=9, **SEED).fit(X)
+    clusters._n_threads = -5  # would end the process
+    models = [
+        make_pipeline(StandardScaler(), clusters, memory="a folder of pickles"),
+        BaggingRegressor(n_estimators=3, n_jobs=12, **SEED).fit(X, COUNTS),
+    ]
+    pipe, bagging = (unpacked(packed(model)) for model in models)
+    assert pipe.memory is None and bagging.n_jobs is None
+    assert pipe[-1].verbose == 0 and pipe[-1]._n_threads > 0
+
+
+@pytest.mark.parametrize("name", ["coef_", "intercept_", "values of leaves"])
+def test_numbers_that_are_not_finite_are_refused(name: str) -> None:
+    model: Any = Ridge().fit(X, COUNTS)
+    if name == "values of leaves":
+        model = DecisionTreeRegressor(**SEED).fit(X, COUNTS)
+        model.tree_.value[3] = np.nan
+    else:
+        setattr(model, name, np.full_like(getattr(model, name), np.inf))
+    with pytest.raises(FileFormatError, match="not finite"):
+        unpacked(packed(model))
+
+
+def _list(content: list[Any], number: int) -> dict[str, Any]:
+    kind = {"__class__": "list", "__module__": "builtins", "__loader__": "ListNode"}
+    return {**kind, "content": content, "__id__": number}
+
+
+def test_lists_that_stand_for_more_than_a_file_holds_are_refused() -> None:
+    members = _unzipped(shell_bytes(StandardScaler().fit(X), []))
+    schema = json.loads(members["schema.json"])
+    nested = _list([], 10**6)
+    for number in range(10**6 + 1, 10**6 + 40):  # 2^40 lists to look at
+        nested = _list([nested, {"__id__": number - 1}], number)
+    for lie, fault in ((nested, "too many"), (_list([{"__id__": 7**9}], 7**9), "holds itself")):
+        schema["content"]["content"]["copy"] = lie
+        with pytest.raises(FileFormatError, match=fault):
+            shell_from(_zipped({**members, "schema.json": json.dumps(schema).encode()}), [])

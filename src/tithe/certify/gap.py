@@ -178,7 +178,8 @@ class Gap:
     Two things make the estimate uncertain. The first is the mean change c of a margin along the Newton step, each row
     weighed by its part in the curvature along it: a loss like exp(-margin), which is what nearly separable classes
     come to, has c = 1 and twice the gap that is estimated. On 9,000 places of 144 problems, the gap lay between
-    (1 + c)^-2 and (1 + c)^2 times the estimate in more than 99.8 %: a measurement, not a theorem. The second is the
+    (1 + c)^-2 and (1 + c)^2 times the estimate in more than 99.8 %: a measurement, not a theorem. Where a few far rows
+    gain or lose most of the curvature on the way, c is larger, or there is no interval (`drift_of`). The second is the
     sample, if there is one: the standard error is a jackknife's, from the estimates without one eighth of it at a
     time, and the largest of these counts as well.
     """

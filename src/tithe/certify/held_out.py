@@ -14,6 +14,7 @@ from tithe.certify.certificate import Certificate, grouped
 from tithe.certify.cost import coreset_clause, relative_error
 from tithe.core.contracts import Source
 from tithe.core.data import Array, Block, Coreset
+from tithe.core.errors import NoRowsError
 from tithe.core.passes import DataPass
 from tithe.core.seeding import Reservoir, Split, hash_limit, key_of, rng_for, uniform_of
 
@@ -32,7 +33,7 @@ def score_certificate(
     ``beside`` says in words what a model would reach that knows nothing; it may be empty.
     """
     if len(block) < MIN_ROWS_TO_CERTIFY:
-        raise ValueError(f"{len(block)} rows that were not learned from are too few to certify by: give new rows.")
+        raise NoRowsError(f"{len(block)} rows that were not learned from are too few to certify by: give new rows.")
     order = rng_for(0, "certify").permutation(len(block))
     scores = [score(block.take(np.sort(rows))) for rows in np.array_split(order, _N_PARTS)]
     value = score(block)

@@ -99,6 +99,7 @@ class _DescentPolisher:
             objective, data, params, coreset, diagonal=self._exact, centre=self._centre
         )
         self._caution = 1.0
+        self._pilot = coreset.pilot
         self._renews_hessian = False
         self._gap: Gap | None = None
         self._hessian_at: Array | None = None  # where the curvature of all rows was taken
@@ -188,13 +189,21 @@ class _DescentPolisher:
             self.descent.recall(before, point)
 
     def step_by_descent(self) -> bool:
-        """One round of descent; False if it fails even with the largest caution."""
+        """One round of descent; False if it fails even with the largest caution.
+
+        A fit on few rows may leave a scale so small that hardly a row has a curvature there. From such a place the
+        descent goes on at the rough solution that the coreset was drawn by, if that has a smaller loss.
+        """
         if self.descent.round(most_tries=_MAX_STEPS_TRIED):
             self._update()
             return True
         self._caution *= _CAUTION_FACTOR
         if self._caution > _MAX_CAUTION:
-            return False
+            pilot, self._pilot, self._caution = self._pilot, None, 1.0
+            if pilot is None or not self.descent.go_to(pilot):
+                return False
+            self._update()
+            return True
         self.descent.renew(self._metric(self.descent.params, self.descent.point))
         return True
 

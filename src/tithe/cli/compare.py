@@ -70,8 +70,8 @@ def _as_constructions(context: Any, param: Any, text: str) -> list[str]:
 @click.option(
     "--learner",
     metavar="NAME",
-    help="In place of --objective: hist-gradient-boosting, lightgbm, random-forest, ..., or the dotted name of an "
-    "installed estimator.",
+    help="In place of --objective: logistic, hist-gradient-boosting, lightgbm, random-forest, ..., or the dotted name "
+    "of an installed estimator.",
 )
 @click.option("--many-classes", is_flag=True, help="Take a target of hundreds of values or of many numbers as classes.")
 @click.option("--calibrate/--no-calibrate", default=True, help="Adjust weights to exact totals.")
@@ -112,7 +112,7 @@ def compare(  # type: ignore[no-untyped-def]
 
         source = how.open(where)
         model = None
-        if learner is not None:
+        if learner is not None and goal is None:
             model = _estimator(learner, source, seed)
         if not many_classes and _is_classification(goal, model, source):
             check_classes(source, how["target"])
@@ -149,6 +149,9 @@ def _goal(how: SourceOptions, objective: str, learner: str | None, parameters: d
     asked = was_given("objective")
     if learner is not None and asked:
         raise click.UsageError("Give --objective or --learner, not both.")
+    if learner in names("objective"):
+        goal = resolve("objective", learner)()
+        return goal, goal.target
     if learner is not None:
         return None, "class"
     if asked or how["target"] is None:

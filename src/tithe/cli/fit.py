@@ -132,8 +132,14 @@ class LearnerGroup(RegisteredGroup):
 
 
 def _takes(cls: Any, name: str) -> bool:
-    """Whether a learner takes an option of `tithe fit`: not all have both of those that say how rows are chosen."""
-    return name not in ("construction", "calibrate") or isinstance(cls, partial) or name in signature(cls).parameters
+    """Whether a learner takes an option of `tithe fit`: not all are drawn by a construction, or predict classes."""
+    if isinstance(cls, partial):
+        return True
+    if name == "many_classes":
+        from sklearn.base import ClassifierMixin
+
+        return issubclass(cls, ClassifierMixin)
+    return name not in ("construction", "calibrate") or name in signature(cls).parameters
 
 
 def _ensemble_command(name: str) -> click.Command:
@@ -258,7 +264,7 @@ def fit() -> None:
 @checkpoint_options
 def _fit(  # type: ignore[no-untyped-def]
     name, cls, where, how, output, size, eps, holdout, test, new, keep_rows, seed, jobs, engine, scheduler,
-    checkpoint, checkpoint_every, resume, dry_run, many_classes, **parameters,
+    checkpoint, checkpoint_every, resume, dry_run, many_classes=False, **parameters,
 ):  # fmt: skip
     """SOURCE is a file, a folder, a pattern in quotes, a URL, or several of these; or one coreset that tithe build or
     tithe merge wrote. The folder OUTPUT gets coreset.parquet, model.tithe, report.html and results.json.
@@ -508,13 +514,17 @@ class ScoredRows:
     def certificate(self, model: CoresetLearner, scores: HeldOut | None) -> Certificate | None:
         """The model's; of an estimator of another library its score on the rows held out, in one more pass."""
         from tithe.certify.held_out import MIN_ROWS_TO_CERTIFY
+        from tithe.core.errors import NoRowsError
         from tithe.meta.estimator import CoresetEstimator
 
         certified: Certificate | None = model.certificate_
         if not isinstance(model, CoresetEstimator) or scores is None or scores.n_rows < MIN_ROWS_TO_CERTIFY:
             return certified
         rows = self.held_out if self.test is None else self.test_rows(model)
-        return model.certify(rows) if hasattr(model, "score") else certified
+        try:
+            return model.certify(rows) if hasattr(model, "score") else certified
+        except NoRowsError:  # they were learned from
+            return certified
 
     def scores(self, model: Any, learner: str, engine: Any, stop: Stop) -> HeldOut | None:
         """The scores, in one pass over the rows; None if there are no rows to score on."""

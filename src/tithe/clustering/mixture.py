@@ -49,7 +49,7 @@ class CoresetGaussianMixture(GroupLearner, DensityMixin, BaseEstimator):
     coreset_size : int, float or "auto"
         Rows to learn from, or a fraction of the rows. ``"auto"``: 10 for each free parameter of the mixture, at least
         5,000 and at most 20,000. If there are no more rows than this, all are used.
-    construction, calibrate, engine
+    construction, engine
         See `build_coreset`.
     polish : int or "auto"
         Steps of EM on all rows after the fit, each accepted only if the log-likelihood rises. ``"auto"``: at most 10,
@@ -134,7 +134,6 @@ class CoresetGaussianMixture(GroupLearner, DensityMixin, BaseEstimator):
         covariance_type: Literal["full", "tied", "diag", "spherical"] = "full",
         coreset_size: int | float | str = "auto",
         construction: Any = "auto",
-        calibrate: bool = True,
         polish: int | str = "auto",
         tol: float = 1e-3,
         reg_covar: float = 1e-6,
@@ -154,7 +153,6 @@ class CoresetGaussianMixture(GroupLearner, DensityMixin, BaseEstimator):
         self.covariance_type = covariance_type
         self.coreset_size = coreset_size
         self.construction = construction
-        self.calibrate = calibrate
         self.polish = polish
         self.tol = tol
         self.reg_covar = reg_covar

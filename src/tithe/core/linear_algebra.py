@@ -171,13 +171,13 @@ def _reach(X: Any, centre: Array | None) -> Array:
     """How far rows are out, in mean squared deviations of a column, at least 1: (n,)."""
     if sparse.issparse(X):
         squares = X.multiply(X)
-        inverse = _inverse(np.asarray(squares.mean(axis=0)).ravel())
-        return np.maximum(1.0, np.asarray(squares @ inverse).ravel() / X.shape[1])
-    origin = 0.0 if centre is None else centre
-    blocks = [slice(start, start + _GRAM_ROWS) for start in range(0, X.shape[0], _GRAM_ROWS)]
-    inverse = _inverse(sum(np.square(X[at] - origin, dtype=np.float64).sum(axis=0) for at in blocks) / X.shape[0])
-    reach = np.concatenate([np.square(X[at] - origin, dtype=np.float64) @ inverse for at in blocks])
-    return np.maximum(1.0, reach / X.shape[1])
+        reach = squares @ _inverse(np.asarray(squares.mean(axis=0)).ravel())
+    else:
+        origin = 0.0 if centre is None else centre
+        blocks = [slice(start, start + _GRAM_ROWS) for start in range(0, X.shape[0], _GRAM_ROWS)]
+        inverse = _inverse(sum(np.square(X[at] - origin, dtype=np.float64).sum(axis=0) for at in blocks) / X.shape[0])
+        reach = np.concatenate([np.square(X[at] - origin, dtype=np.float64) @ inverse for at in blocks])
+    return np.asarray(np.maximum(1.0, np.ravel(reach) / X.shape[1]))
 
 
 def _inverse(squares: Array) -> Array:

@@ -31,8 +31,7 @@ from tithe.core.state_checks import Check, Each, Instance, Integer, Sometimes, T
 from tithe.fit.results import Described, StoredEstimator
 from tithe.reduce.plan import Plan, reduce_rows
 from tithe.reduce.stream import CoresetStream
-from tithe.rows.arrays import as_block, check_weights, is_frame
-from tithe.rows.clusters import as_rows, is_spark_frame
+from tithe.rows.arrays import as_block, as_rows, check_weights, is_frame, is_spark_frame
 from tithe.rows.encode import frame_schema, later_rows
 from tithe.rows.schema import TableSchema, frame_table
 
@@ -537,7 +536,9 @@ def checked_block(learner: Any, X: Any, y: Any = None, sample_weight: Any = None
     schema = frame_schema(X, learner.frame_encoding, takes_gaps=learner.takes_gaps) if reset else learner.schema_
     if schema is not None:
         if not is_frame(X):
-            return _encoded_block(learner, schema, as_block(X, y, sample_weight))
+            block = as_block(X, y, sample_weight)
+            check_n_features(learner, block.n_features)
+            return block
         block = as_block(schema.encode(frame_table(X)) if reset else later_rows(schema, X), y, sample_weight)
     else:
         block = as_block(X, y, sample_weight)
@@ -547,24 +548,20 @@ def checked_block(learner: Any, X: Any, y: Any = None, sample_weight: Any = None
     return block
 
 
-def _encoded_block(learner: Any, schema: TableSchema, block: Block) -> Block:
-    """Rows without names for a learner that was fitted on a table: they must be encoded already."""
-    if block.n_features != schema.n_features:
-        names = ", ".join(schema.reads[:_MAX_NAMED]) + (", ..." if len(schema.reads) > _MAX_NAMED else "")
-        raise ValueError(
-            f"X has {block.n_features} features without names, and {type(learner).__name__} was fitted on a table: "
-            f"give a frame with its {len(schema.reads)} columns ({names}), which become {schema.n_features} features."
-        )
-    return block
-
-
 def check_n_features(learner: Described, n_features: int) -> None:
     """Refuse rows with another number of features than those that the learner was fitted on."""
-    if n_features != learner.n_encoded_:
+    if n_features == learner.n_encoded_:
+        return
+    name, schema = type(learner).__name__, learner.schema_
+    if schema is None:
         raise ValueError(
-            f"X has {n_features} features, but {type(learner).__name__} is expecting {learner.n_encoded_} features as "
-            "input."
+            f"X has {n_features} features, but {name} is expecting {learner.n_encoded_} features as input."
         )
+    names = ", ".join(schema.reads[:_MAX_NAMED]) + (", ..." if len(schema.reads) > _MAX_NAMED else "")
+    raise ValueError(
+        f"X has {n_features} features without names, and {name} was fitted on a table: give a frame with its "
+        f"{len(schema.reads)} columns ({names}), which become {schema.n_features} features."
+    )
 
 
 def block_of_rows(X: Any, y: Any = None, sample_weight: Any = None) -> Block:

@@ -49,7 +49,7 @@ from tithe.rows.leaves import MappedSource
 _MIN_AUTO_ROWS, _AUTO_ROWS_PER_COLUMN = 10_000, 20
 _AUTO_SHARE, _MAX_AUTO_SHARE_ROWS = 100, 50_000  # one row in 100 is kept, up to this number
 _MANY_NUMBERS = 100  # different numbers in y, which are more often a quantity than classes
-_MAX_NEWTON_ROWS, _MAX_NEWTON_WORK = 2_000_000, 4_000_000_000  # up to which Newton's method on all rows pays
+_MAX_NEWTON_WORK = 4_000_000_000  # products of a curvature up to which Newton's method on all rows pays
 _MAX_WORK_OF_CLASSES = 200_000_000_000  # the same for many classes, of which a row is between few
 _START_ROWS, _ROUGH = (5000, 40_000), 1e-3  # rows of the fits where it starts, and their tolerance
 _GRADIENT_SHARE = 0.8  # of a draw of rows with many classes where it starts; the others are uniform

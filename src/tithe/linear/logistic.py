@@ -33,7 +33,10 @@ class CoresetLogisticRegression(CoresetLinearClassifier):
         classes can be separated: there is a warning, and the certificate only says that the loss is not negative.
     coreset_size : int, float or "auto"
         Rows to learn from, or a fraction of the rows. ``"auto"``: the largest of 10,000, 20 for each column, and one
-        in 100 of the rows up to 50,000. If there are no more rows than this, all are used.
+        in 100 of the rows up to 50,000. If there are no more rows than this, all are used. With this and
+        ``construction`` and ``polish`` at ``"auto"``, Newton's method on all rows in memory takes the place of a
+        coreset where it is quicker: where columns and classes are few. ``coreset_`` then has uniform rows, and its
+        ``provenance["fitted"]`` is ``"all rows"``.
     construction, calibrate, engine
         See `build_coreset`. ``"auto"`` is `Influence`.
     polish : int or "auto"

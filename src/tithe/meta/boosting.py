@@ -298,7 +298,9 @@ class PilotGradient(Construction[BoostingObjective]):
     ``row_worth`` in the provenance is R = sum(u g^2) / sum(u g^2 / (a s / mean(s) + 1 - a)): about as many uniform rows
     would have the same variance of the gradient at the pilot. Trees gain less: about R / 2 for R from 3 to 10. Below 2
     a uniform sample does as well. The share a is 0.7 where R is then 1.45 or more, and falls to 0 where it is 1.25: the
-    labels are noise there, and weights that differ would cost more than the draw gains.
+    labels are noise there, and weights that differ would cost more than the draw gains. Between 1.45 and 2 the loss
+    mostly falls, but a ranking may get worse: on 30,000 rows of SUSY (R = 1.6, a tenth kept) the log loss was 2 % below
+    that of uniform samples, and the area under the ROC curve 0.006 below theirs.
 
     Examples
     --------

@@ -63,8 +63,7 @@ from tithe.meta.other_estimators import (
 )
 from tithe.meta.scores import HeldOutScore, held_out_scores, in_words, score_in_words
 from tithe.reduce.calibration import recalibrated
-from tithe.rows.arrays import is_frame
-from tithe.rows.clusters import as_rows
+from tithe.rows.arrays import as_rows, is_frame
 from tithe.rows.leaves import MappedSource
 from tithe.rows.schema import TableSchema
 

@@ -148,7 +148,7 @@ def _possible(name: str, interval: tuple[float, float]) -> tuple[float, float]:
 def score_in_words(estimator: Any, rows: Block) -> dict[str, str]:
     """What the score of an estimator is called, and what one would reach that knows nothing."""
     _, learner = last_step(estimator)
-    if rows.y is None or type(learner).score not in (ClassifierMixin.score, RegressorMixin.score):
+    if rows.y is None or not len(rows) or type(learner).score not in (ClassifierMixin.score, RegressorMixin.score):
         return {"named": "score", "beside": ""}
     if is_regressor(estimator):
         return {"named": "R²", "beside": ", where always to predict the mean has 0"}

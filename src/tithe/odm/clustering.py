@@ -77,8 +77,6 @@ class ODMClustering(ClusterMixin, UnknownLabels):
         single cluster. With an intercept and ``lam=1000``, clusters agreed better with the classes of 12 sets (mean
         ARI .245 against .214 with the defaults, .323 against .279 with 10 % of links), but the bound was half as
         close, and the search found other labels from other starts (``benchmarks/odm_clustering.py``).
-    intercept_scaling : float
-        The constant feature.
     coreset_size : int or float
         If there are more rows, a weighted coreset of this size and the rows with links are clustered. The other rows
         get their labels from the machine, within the constraints.

@@ -24,7 +24,7 @@ from tithe.odm.solvers.linear_solvers import CoresetSVRG, Cover, CoverSolution, 
 from tithe.odm.solvers.many_classes import LinearMulticlassDual, solve_many_classes
 
 _CORESET_TOL_RATIO = 0.01  # tolerance of the fit on the coreset over that on all rows
-_STIFF_SWEEPS = 50  # sweeps that are tried on few rows although the problem is stiff
+_STIFF_SWEEPS = 200  # sweeps that are tried on few rows although the problem is stiff
 _MIN_STIFFNESS = 5.0  # mean of C |x|^2 from which coordinate descent takes too many sweeps (measured)
 
 
@@ -77,7 +77,7 @@ class LinearODMClassifier(CoresetLinearClassifier, MarginMachine):
         Rows to learn from, or a fraction of the rows. ``"auto"``: the largest of 10,000, 20 for each column, and one
         in 100 of the rows up to 50,000. If there are no more rows than this, all are used. None uses all rows of an
         array, and the same as ``"auto"`` for a source and in `partial_fit`.
-    construction, calibrate, engine
+    construction, engine
         Of a coreset; see `build_coreset`. ``"auto"`` is `Influence`.
     polish : int or "auto"
         Rounds of descent over all rows after the fit on a coreset; ``"auto"``: until the certificate says that the
@@ -152,7 +152,6 @@ class LinearODMClassifier(CoresetLinearClassifier, MarginMachine):
     nonconvex: str = "cccp"
     coreset_size: int | float | str | None = None
     construction: Any = "auto"
-    calibrate: bool = True
     polish: int | str = "auto"
     max_iter: int = 1000
     engine: Any = "auto"
@@ -298,7 +297,6 @@ class LinearODMClassifier(CoresetLinearClassifier, MarginMachine):
                 asked_tol=self.tol,
                 max_iter=min(self.max_iter, _STIFF_SWEEPS) if stiff else self.max_iter,
                 rng=rng_for(seed, "solve"),
-                patient=tiny or not stiff,
             )
             converged = solved.gap <= self.tol * solved.primal
             if not stiff and not converged:

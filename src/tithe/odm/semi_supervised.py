@@ -88,7 +88,7 @@ class SemiSupervisedODMClassifier(ClassifierMixin, UnknownLabels):
     safe : bool
         Keep the machine of the labelled rows unless unlabelled ones help: labels are left out in turn (in five parts if
         there are more than 20), and must be predicted with fewer errors or, if errors are equal, a smaller loss.
-    kernel, degree, coef0, fit_intercept, intercept_scaling
+    kernel, degree, coef0, fit_intercept
         See `ODMClassifier`.
     gamma : {"scale", "auto", "neighbors"} or float
         As in `ODMClassifier` or `ODMClustering`, from all rows.
@@ -243,8 +243,7 @@ class SemiSupervisedODMClassifier(ClassifierMixin, UnknownLabels):
 
     def _machine(self, block: Block, rows: Array) -> ODMClassifier:
         """The machine before it is fitted; the width of its kernel is that of all rows."""
-        intercept = {"fit_intercept": self.fit_intercept, "intercept_scaling": self.intercept_scaling}
-        machine = self._kernel_machine(block, rows, **intercept)
+        machine = self._kernel_machine(block, rows, fit_intercept=self.fit_intercept)
         if isinstance(machine.gamma, str) and self.kernel != "precomputed":
             machine.set_params(gamma=training_kernel(machine, block).gamma)
         return machine
@@ -275,7 +274,6 @@ class SemiSupervisedODMClassifier(ClassifierMixin, UnknownLabels):
             machine.theta,
             tol=machine.tol,
             fit_intercept=machine.fit_intercept,
-            intercept_scaling=self.intercept_scaling,
             random_state=0,
         )
         self.machine_ = linear.fit(X, labels, weight)

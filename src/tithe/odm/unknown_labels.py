@@ -13,7 +13,7 @@ from tithe.certify.certificate import Certificate, bound_certificate
 from tithe.clustering.objective import KMeansObjective
 from tithe.core.contracts import Source
 from tithe.core.data import Array, Block, concat
-from tithe.core.params import CORESET_SIZE, Constraint, Instance, OneOf, RealNumber, resolve_size
+from tithe.core.params import CORESET_SIZE, Constraint, Instance, OneOf, resolve_size
 from tithe.core.state_checks import Instance as IsA
 from tithe.core.state_checks import Optional
 from tithe.fit.base import check_no_extra_arrays, checked_block, note_columns
@@ -55,7 +55,6 @@ class UnknownLabels(KernelRows, Described, BaseEstimator):
     degree: float = 3
     coef0: float = 0.0
     fit_intercept: bool = False
-    intercept_scaling: float = 1.0
     coreset_size: int | float = 1000
     search: LabelSearch | None = None
     encode: bool | str = "auto"
@@ -68,7 +67,6 @@ class UnknownLabels(KernelRows, Described, BaseEstimator):
         **{name: MarginObjective.constraints[name] for name in ("lam", "mu", "theta")},
         **KERNEL_CONSTRAINTS,
         "gamma": OneOf("neighbors") | KERNEL_CONSTRAINTS["gamma"],
-        "intercept_scaling": RealNumber(above=0.0),
         "coreset_size": CORESET_SIZE,
         "search": OneOf(None) | Instance(LabelSearch, "a LabelSearch"),
     }
@@ -78,7 +76,7 @@ class UnknownLabels(KernelRows, Described, BaseEstimator):
     @property
     def _constant(self) -> float:
         """What a penalised intercept adds to the kernel."""
-        return float(self.intercept_scaling) ** 2 if self.fit_intercept else 0.0
+        return 1.0 if self.fit_intercept else 0.0
 
     def _searched(
         self, block: Block, kept: Array, n_classes: int, seed: int

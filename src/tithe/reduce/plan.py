@@ -27,9 +27,8 @@ from tithe.core.seeding import as_seed, rng_for
 from tithe.core.state_checks import Integer, Number, Optional, Storable, expect
 from tithe.reduce.calibration import calibrated
 from tithe.reduce.draws import InfluenceObjective
-from tithe.rows.arrays import as_block, block_identity, is_frame
+from tithe.rows.arrays import as_block, as_rows, block_identity, is_frame
 from tithe.rows.batches import BatchSource, is_like
-from tithe.rows.clusters import as_rows
 from tithe.rows.encode import frame_schema
 from tithe.rows.schema import frame_table
 from tithe.storage.checkpoint import FolderLock, check_folder, load_state, save_state

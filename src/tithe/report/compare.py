@@ -9,10 +9,11 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import count
+from itertools import count, product
 from typing import Any
 
 import numpy as np
+from scipy.special import stdtrit
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import f1_score
 
@@ -51,11 +52,14 @@ from tithe.reduce.plan import Plan, reduce_rows, resolve_pair
 from tithe.report.compared_learner import ComparedLearner
 from tithe.report.comparison import PHASES, Comparison, recommend
 from tithe.report.events import event_scores, rarer_class
-from tithe.rows.clusters import as_rows
+from tithe.rows.arrays import as_rows
 from tithe.rows.leaves import MappedSource, SplitSource
 
 USUAL_SIZES = (0.001, 0.01, 0.05)
 USUAL_CONSTRUCTIONS = ("auto", "uniform")
+_N_DRAWS = 4  # times the repeats: so often the size that is recommended is drawn
+_MAX_TRIALS = 12  # rounds of further draws
+_CONFIDENCE = 0.975  # of the limit of one more excess, as its roots are not quite normal
 _MIN_USUAL_ROWS = 50  # fewer are not tried unless asked for
 _CONSTRAINTS = {
     "calibrate": Boolean(),
@@ -95,8 +99,10 @@ def compare(
     """Compare fits on coresets, on random samples and on all rows, and recommend one of them.
 
     Every fit is by the same solver, so that they differ in their rows and weights alone. The excess loss is measured on
-    all rows learned from, the quality on rows held out. A `KeyboardInterrupt` ends it with what it has, once every
-    method was fitted at one size.
+    all rows learned from, the quality on rows held out. The size that is about to be recommended, which may be one that
+    the excess of the others leads to, is drawn until there are 4 ``n_repeats`` draws of it, as far as ``full_seconds``
+    allow: the excess of one more is below the largest of twenty with a probability of 20/21. A `KeyboardInterrupt` ends
+    it with what it has, once every method was fitted at one size.
 
     Parameters
     ----------
@@ -124,7 +130,7 @@ def compare(
     polish : int or "auto"
         Rounds over all rows that improve each solution. If not 0, there is a line for each method with and without.
     n_repeats : int
-        Draws of each kind.
+        Draws of each kind; four times as many of what is recommended.
     holdout : float
         The share of the rows that nothing is learned from, to judge by; 200,000 at the most.
     tol : float
@@ -196,7 +202,37 @@ def compare(
             raise
     tell(n_steps - 1, n_steps, "measuring")
     note = "" if n_rounds == wanted else f"Stopped after {n_rounds} of {wanted} rounds: these are the fits until then."
-    return _result(goal, runner, runs, tol=tol, n_repeats=n_repeats, stopped_note=note)
+    records = runner.measured(runs)
+    result = _result(goal, runner, records, tol=tol, n_repeats=n_repeats, stopped_note=note)
+    for _ in range(0 if note else _MAX_TRIALS):
+        tell(n_steps - 1, n_steps, "measuring")
+        try:
+            more = _more_draws(runner, methods, result, n_repeats, polish, full_seconds)
+        except KeyboardInterrupt:
+            break
+        if not more:
+            break
+        records += runner.measured(more)
+        result = _result(goal, runner, records, tol=tol, n_repeats=n_repeats, stopped_note=note)
+    return result
+
+
+def _more_draws(
+    runner: Runner, methods: list[Method], result: Comparison, n_repeats: int, polish: Any, full_seconds: float
+) -> list[Trial]:
+    """Further fits of the recommended method at its size; none if there are enough, or they take too long."""
+    advice = result.recommendation
+    name, size = advice.method.removesuffix(POLISHED), advice.size
+    made = [run["method"] for run in result.runs if run["size"] == size]
+    slowest = max(line["seconds"] / line["size"] for line in result.table[1:])
+    too_long = n_repeats * size * slowest > full_seconds
+    if made.count(name) >= _N_DRAWS * n_repeats or size == result.n_rows or too_long:
+        return []
+    runs: list[Trial] = []
+    for method, repeat in product(methods, range(n_repeats)):
+        if method.name == name or (method.name == SAMPLE and SAMPLE not in made):
+            runs += runner.run(method, size, made.count(method.name) + repeat, polish)
+    return runs
 
 
 def _goal(rows: Block | Source, objective: str | Objective | None, learner: ComparedLearner | None) -> Objective:
@@ -234,31 +270,18 @@ def _rows_to_keep(sizes: Sequence[int | float] | None, rows: ComparedRows) -> li
 
 
 def _result(
-    goal: Objective, runner: Runner, runs: list[Trial], *, tol: float, n_repeats: int, stopped_note: str
+    goal: Objective, runner: Runner, measured: list[dict[str, Any]], *, tol: float, n_repeats: int, stopped_note: str
 ) -> Comparison:
-    rows = runner.rows
-    learner, judge = rows.learner, Judge(rows.objective, rows.held_out, rows.learner, rows.labels)
-    scored = [judge.scores(params) for _, params in runs]
-    if learner is None:
-        values = runner.values([params for _, params in runs])
-    else:  # trees know the rows that they learned from
-        values = np.array([loss for _, loss in scored])
-    full = np.array([run["size"] == rows.n_rows for run, _ in runs])
-    lowest = values[full].min() if full.any() else values.min()
-    records = [
-        {
-            **run,
-            "quality": quality,
-            "held_out_loss": loss,
-            "excess": _excess(value, lowest),
-            **judge.event_scores(params),
-        }
-        for (run, params), (quality, loss), value in zip(runs, scored, values, strict=True)
-    ]
+    rows, judge, learner = runner.rows, runner.judge, runner.rows.learner
+    full = [run["value"] for run in measured if run["size"] == rows.n_rows]
+    lowest = min(full or [run["value"] for run in measured])
+    records = [{**run, "excess": _excess(run["value"], lowest)} for run in measured]
+    for record in records:
+        del record["value"]
     table = _table(records, rows.n_rows)
     options = goal.options if learner is None else ()
     parameters = {option.parameter: getattr(goal, option.parameter) for option in options}
-    reference = "the best fit on all rows" if full.any() else "the best solution of any method"
+    reference = "the best fit on all rows" if full else "the best solution of any method"
     return Comparison(
         objective=goal.name if learner is None else learner.name,
         # JSON has no infinity, which is therefore text
@@ -293,6 +316,19 @@ def _excess(value: float, lowest: float) -> float:
     return 0.0 if value == lowest else math.inf
 
 
+def _limit_of_excess(excesses: list[float]) -> float:
+    """What the excess of one more fit stays below in 95 % of draws, and not less than the largest of these n.
+
+    Roots of excesses are taken for normal, with mean a and standard deviation s: the limit is the square of
+    a + t s sqrt(1 + 1 / n), with the quantile .975 of Student's distribution. With one draw it is not known.
+    """
+    roots, n = np.sqrt(np.maximum(excesses, 0.0)), len(excesses)
+    if n == 1 or not np.isfinite(roots).all():
+        return max(excesses)
+    spread = float(stdtrit(n - 1, _CONFIDENCE) * roots.std(ddof=1)) * math.sqrt(1.0 + 1.0 / n)
+    return max(*excesses, (float(roots.mean()) + spread) ** 2)
+
+
 def _table(records: list[dict[str, Any]], n_rows: int) -> list[dict[str, Any]]:
     """Medians over the repeats of each method and size, in the order of the records; ranges beside them."""
     groups: dict[tuple[str, int], list[dict[str, Any]]] = {}
@@ -310,6 +346,7 @@ def _table(records: list[dict[str, Any]], n_rows: int) -> list[dict[str, Any]]:
             values = [r[name] for r in repeats]
             line |= {name: float(np.median(values)), f"{name}_low": min(values), f"{name}_high": max(values)}
         line |= {name: float(np.median([r[name] for r in repeats])) for name in plain}
+        line["excess_limit"] = _limit_of_excess([r["excess"] for r in repeats])
         if "row_worth" in repeats[0]:
             line["row_worth"] = float(np.median([r["row_worth"] for r in repeats]))
         table.append(line)
@@ -463,7 +500,7 @@ def _with_target(
 
 # -- the runs ----------------------------------------------------------------------------------
 
-ALL_ROWS, SAMPLE = "all rows", "weighted uniform"
+ALL_ROWS, SAMPLE, POLISHED = "all rows", "weighted uniform", ", polished"
 _TRIAL_ROWS = 5000  # whose fit tells how long one on all rows takes
 _WARM_UP_ROWS, _WARM_UP_SIZE = 4000, 400  # of a run before the clock is started: kernels may have to be compiled
 _QUERY_BASES = 3  # sets of random queries
@@ -541,6 +578,7 @@ class Runner:
         self.rows, self.objective, self._seed = rows, rows.objective, seed
         training = rows.training
         sample = training if isinstance(training, Block) else training.sample(None, rng=rng_for(seed, "queries"))
+        self.judge = Judge(self.objective, rows.held_out, rows.learner, rows.labels)
         self._queries, self._query_costs = None, None
         if rows.learner is None:
             self._queries = random_queries(sample, self.objective, n_bases=_QUERY_BASES, seed=seed)
@@ -635,7 +673,7 @@ class Runner:
         )
         if polished is None:
             return [(line, params)]
-        better = {**line, "method": f"{method.name}, polished", "polished": True, **_times(seconds)}
+        better = {**line, "method": f"{method.name}{POLISHED}", "polished": True, **_times(seconds)}
         return [(line, params), (better, polished)]
 
     def _distortion(self, coreset: Block) -> Array:
@@ -645,10 +683,20 @@ class Runner:
         costs = total_costs(coreset, self.objective, self._queries)
         return np.array([ratio_error(small, full) for small, full in zip(costs, self._query_costs, strict=True)])
 
-    def values(self, solutions: Sequence[Any]) -> Array:
-        """What the objective has at each solution on all rows learned from, in one pass: (n_solutions,)."""
-        assert self._query_costs is not None
-        return values_of(self.objective, self.rows.data(), solutions, float(np.max(self._query_costs)))
+    def measured(self, runs: Sequence[Trial]) -> list[dict[str, Any]]:
+        """The runs with what the objective has at each solution on all rows learned from, in one pass, and scores.
+
+        Of other estimators it is the loss on rows held out: trees know the rows that they learned from.
+        """
+        judge, solutions = self.judge, [params for _, params in runs]
+        scored = [judge.scores(params) for params in solutions]
+        values = [loss for _, loss in scored]
+        if self._query_costs is not None:
+            values = values_of(self.objective, self.rows.data(), solutions, float(np.max(self._query_costs))).tolist()
+        return [
+            {**run, "quality": quality, "held_out_loss": loss, "value": float(value), **judge.event_scores(params)}
+            for (run, params), (quality, loss), value in zip(runs, scored, values, strict=True)
+        ]
 
 
 def _reduced_and_fitted(

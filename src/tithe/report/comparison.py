@@ -8,10 +8,12 @@ import json
 import math
 import os
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from html import escape
 from pathlib import Path
 from typing import Any, Literal
+
+import numpy as np
 
 from tithe.core.files import replacing
 from tithe.meta.boosting import worth_in_words
@@ -38,6 +40,8 @@ class Recommendation:
         Rows to ask for.
     text : str
         The same in words.
+    tried : bool
+        Whether fits with that many rows were made.
 
     Examples
     --------
@@ -53,6 +57,7 @@ class Recommendation:
     method: str
     size: int
     text: str
+    tried: bool = True
 
     def __str__(self) -> str:
         return self.text
@@ -87,8 +92,9 @@ class Comparison:
         does where it is better with very few rows), ``polished``, ``size`` (rows asked for), ``share``, ``rows`` (kept)
         and ``n_repeats``; ``quality``, ``held_out_loss``, ``excess``, ``distortion`` and ``seconds``, of classifiers
         ``f1`` and ``average_precision`` (of the rarer of two classes), medians over the repeats, with the smallest and
-        the largest as ``excess_low``, ``excess_high`` and so on; ``largest_distortion``, ``effective_size``,
-        ``seconds_draw``, ``seconds_calibrate``, ``seconds_fit`` and ``seconds_polish``.
+        the largest as ``excess_low``, ``excess_high`` and so on; ``excess_limit``, which the excess of one more draw
+        stays below in 95 % of draws; ``largest_distortion``, ``effective_size``, ``seconds_draw``,
+        ``seconds_calibrate``, ``seconds_fit`` and ``seconds_polish``.
     runs : list of dict
         The numbers of every repeat.
     recommendation : Recommendation
@@ -263,6 +269,8 @@ _QUICK = 0.1  # seconds: a fit on all rows that takes no longer leaves nothing t
 _HARDLY_MORE = 1.1  # times the excess loss with many rows: with fewer it is called the same
 _LITTLE = 10.0  # times the excess loss that is taken as harmless
 _NOT_FAR = 2.0  # times the excess loss that suffices: more with a larger size makes a smaller one luck
+_SLOPES = 1.0, 1.5  # of excess by rows: 1 where there are many rows for each parameter, more where there are few
+_RESERVE = 1.3  # times the excess that is foretold for sizes that were not tried
 _CLEAR_GAIN = 1.5  # two excess losses are called alike unless one is this number of times the other
 
 
@@ -280,7 +288,8 @@ def recommend(
 
     Fits on all rows may differ among themselves. A method suffices from the size on at which the excess loss of its
     worst repeat is at most ``tol`` above that of the worst fit on all rows, that of a typical repeat at most ``tol``
-    above half way from the typical to the worst one, and larger sizes are not far from it either. The coreset that
+    above half way from the typical to the worst one, and larger sizes are not far from it either. The worst repeat
+    stands for the limit that one more draw is within in 95 % of draws, if that is larger. The coreset that
     suffices with the fewest rows is compared with the smallest random sample that suffices, and with a fit on all
     rows, by rows and by time.
     """
@@ -310,13 +319,13 @@ class _Adviser:
         """The lines that suffice. Luck with few rows does not count: with more the loss must not be far above."""
         too_small: dict[str, int] = {}
         for line in lines:
-            if not line["excess_high"] <= _NOT_FAR * self.limit:
+            if not line["excess_limit"] <= _NOT_FAR * self.limit:
                 too_small[line["method"]] = max(line["size"], too_small.get(line["method"], 0))
         return [
             line
             for line in lines
             if line["size"] > too_small.get(line["method"], 0)
-            and line["excess_high"] <= self.limit
+            and line["excess_limit"] <= self.limit
             and line["excess"] <= self.typical_limit
         ]
 
@@ -390,34 +399,50 @@ class _Adviser:
     def _use_more_rows(self) -> Recommendation:
         size = max(line["size"] for line in self.lines)
         largest = [line for line in self.lines if line["size"] == size]
-        best = min(largest, key=lambda line: line["excess_high"])
+        best = min(largest, key=lambda line: line["excess_limit"])
         sample = next(line for line in largest if line["is_sample"] and line["polished"] == best["polished"])
         fewer = self._as_good_with_fewer_rows(best)
         if fewer is not None:
             return self._use_several_fits(fewer, best)
-        # the excess of a fit on m rows falls as 1/m
-        wanted = self.n_rows if math.isinf(best["excess_high"]) else math.ceil(size * best["excess_high"] / self.limit)
+        wanted = self._size_within_limit(best["method"])
         unit = 10 ** max(0, len(str(wanted)) - 2)  # two digits are enough
-        more = f"about {-(-wanted // unit) * unit:,} rows" if wanted < self.n_rows // 2 else "nearly all rows"
-        can_polish = self.can_polish and not best["polished"]
+        wanted = min(-(-wanted // unit) * unit, self.n_rows)
+        few = wanted < self.n_rows // 2
+        more = f"about {wanted:,} rows" if few else "nearly all rows"
+        polish = ", or polish" if self.can_polish and not best["polished"] else ""
         text = (
             f"None of the sizes tried suffices for an excess loss of {share_text(self.tol)}: the best, {_named(best)}, "
-            f"has {self._excess_text(best)}. Ask for {more}{', or polish' * can_polish}."
+            f"has {self._excess_text(best)}. Ask for {more}{polish}: that size was not tried."
         )
         if best is sample or sample["excess"] < _CLEAR_GAIN * max(best["excess"], 0.0):
             text += " At these sizes a coreset brings nothing over a random sample."
         else:
             text += f" A random sample of the same size has {self._excess_text(sample)}."
-        return _of("larger size", best, text, size=min(wanted, self.n_rows))
+        advice = _of("larger size", best, text, size=wanted if few else self.n_rows)
+        return replace(advice, tried=not few)  # all rows were
+
+    def _size_within_limit(self, method: str) -> int:
+        """Where the limits of the excess of a method fall to what is allowed: they fall like (1 / m - 1 / n)^slope."""
+        lines = [line for line in self.lines if line["method"] == method and 0.0 < line["excess_limit"] < math.inf]
+        if not lines:
+            return self.n_rows
+        missing = np.array([1.0 / line["size"] - 1.0 / self.n_rows for line in lines])
+        logs = np.log([line["excess_limit"] for line in lines])
+        slope = np.polyfit(np.log(missing), logs, 1)[0] if len(lines) > 1 else 1.0
+        allowed = self.limit / (_RESERVE * lines[-1]["excess_limit"])
+        share = missing[-1] * allowed ** (1.0 / float(np.clip(slope, *_SLOPES)))
+        return int(max(lines[-1]["size"] + 1, math.ceil(1.0 / (share + 1.0 / self.n_rows))))
 
     def _as_good_with_fewer_rows(self, best: Line) -> Line | None:
         """The line of the same coreset with the fewest rows whose worst repeat is no worse than that of the best one.
+
+        It has at most half as many rows: a small difference in size tells nothing.
 
         None if much is lost, since rows that no draw of these sizes keeps would be a reason as well.
         """
         if self.one_solution or best["is_sample"] or not best["excess_high"] <= _LITTLE * self.limit:
             return None
-        same = [line for line in self.lines if line["method"] == best["method"] and line["size"] < best["size"]]
+        same = [line for line in self.lines if line["method"] == best["method"] and line["size"] <= best["size"] // 2]
         enough = [line for line in same if line["excess_high"] <= _HARDLY_MORE * best["excess_high"]]
         return min(enough, key=lambda line: line["size"], default=None)
 
@@ -466,7 +491,8 @@ class _Adviser:
         median = share_text(max(line["excess"], 0.0))
         if line["n_repeats"] == 1:
             return f"an excess loss of {median}"
-        return f"an excess loss of {median} (at worst {share_text(line['excess_high'])})"
+        worst, limit = share_text(line["excess_high"]), share_text(line["excess_limit"])
+        return f"an excess loss of {median} (at worst {worst}; within {limit} in 95 % of draws)"
 
 
 def _of(verdict: Verdict, line: Line, text: str, *, size: int | None = None) -> Recommendation:

@@ -101,7 +101,8 @@ def event_in_words(event: dict[str, Any]) -> str:
     if not chances["are_wrong"]:
         return f"{said} Its chances of {label} are right on average: {means}."
     off = "high" if chances["predicted"] > chances["observed"] else "low"
-    return f"{said} Its chances of {label} are too {off}: {means}. Weights of classes do that: calibrate the chances."
+    advice = "Weights of classes can do that: calibrate the chances."
+    return f"{said} Its chances of {label} are too {off}: {means}. {advice}"
 
 
 def threshold_table(event: dict[str, Any]) -> ResultTable:

@@ -16,9 +16,8 @@ import pyarrow as pa
 from tithe.core.contracts import PlacedGroup, PlacedPart, Placement, Source
 from tithe.core.data import Array, Block, concat, rows_of
 from tithe.core.labels import distinct_labels
-from tithe.rows.arrays import as_matrix, plain_weights
+from tithe.rows.arrays import as_matrix, is_dask_array, is_dask_collection, is_dask_frame, plain_weights
 from tithe.rows.blocks import BlockBuilder, bad_rows, row_of, target_classes, what_is_wrong
-from tithe.rows.clusters import is_dask_array, is_dask_collection, is_dask_frame
 from tithe.rows.columns import Columns, ColumnSelection, common_fields, kind_of, resolve_columns
 from tithe.rows.learn import Sums, ValueCounts, feature_sums, learn_from_all_rows, value_counts
 from tithe.rows.leaves import LEAF_ROWS, SAMPLE_ROWS, fair_shares, usual_leaf_rows

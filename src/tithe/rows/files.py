@@ -11,9 +11,8 @@ import pyarrow as pa
 
 from tithe.core.data import Block
 from tithe.core.errors import FileFormatError, unknown_name
-from tithe.rows.arrays import is_frame
+from tithe.rows.arrays import is_dask_collection, is_frame, is_spark_frame
 from tithe.rows.blocks import TableSource
-from tithe.rows.clusters import is_dask_collection, is_spark_frame
 from tithe.rows.columns import ColumnSelection
 from tithe.rows.dask_collections import DaskSource, open_collection
 from tithe.rows.datasets import dataset_source, parquet_source

@@ -1,7 +1,8 @@
 """Models of other libraries in files: boosters in the formats of their own libraries, everything else by skops.
 
 skops loads only the types that it is told to trust. Numbers that compiled code relies on (trees, support vectors,
-centers, generators) are checked after loading, as those of our own objects are.
+centers, generators) are checked after loading, as those of our own objects are. A file does not say how many threads
+run, where a cache is kept, or what is printed: an estimator is loaded with settings of ours.
 """
 
 from __future__ import annotations
@@ -11,11 +12,13 @@ import io
 import json
 import zipfile
 from collections.abc import Callable
+from pathlib import PurePath
 from typing import Any
 
 import numpy as np
 from scipy import sparse
 from sklearn.base import BaseEstimator
+from sklearn.utils._openmp_helpers import _openmp_effective_n_threads
 from sklearn.utils.validation import check_array
 
 from tithe.core.data import Array
@@ -51,12 +54,17 @@ _TRUSTED = frozenset(
 _LIBRARIES = ("sklearn.", "lightgbm.", "xgboost.")
 _ZIP_MAGIC = b"PK"
 _MAX_DEPTH = 60  # of objects in objects
+_SETTINGS = {"n_jobs": None, "memory": None, "verbose": 0}  # of estimators that were loaded
+_FINITE = ("coef_", "intercept_", "cluster_centers_", "means_", "components_")  # where a fit without a fault has them
 _DRAWS = 624  # numbers that a Mersenne twister holds
 _BOOSTERS = {
     "lightgbm.basic.Booster": "lightgbm",
     "xgboost.core.Booster": "xgboost",
     **{f"catboost.core.{name}": "catboost" for name in CLASSES},  # the estimator itself
 }
+_SCHEMA = "schema.json"  # of skops
+_CONSTANTS = ("JsonNode", "TypeNode")  # which of those that are equal are one object is chance
+_NOT_FINITE = "leaves of a tree hold values that are not finite"
 _NO_CHILD = -1  # of a leaf
 _IS_CATEGORY = 1  # bit of a decision of LightGBM
 
@@ -125,7 +133,9 @@ def _entries(text: str) -> dict[str, str]:
 def _check_lightgbm_tree(tree: dict[str, str], n_columns: int) -> None:
     n_leaves, n_categories = int(tree["num_leaves"]), int(tree["num_cat"])
     expect(tree.get("is_linear", "0") == "0", "a tree with linear models in its leaves cannot be checked")
-    expect(len(tree["leaf_value"].split()) == n_leaves >= 1, "leaves are missing")
+    values = np.array(tree["leaf_value"].split(), np.float64)
+    expect(len(values) == n_leaves >= 1, "leaves are missing")
+    expect(np.isfinite(values).all(), _NOT_FINITE)
     if n_leaves == 1:
         return
     names = ("left_child", "right_child", "split_feature", "decision_type")
@@ -172,6 +182,7 @@ def _check_xgboost_tree(tree: dict[str, Any], n_columns: int) -> None:
     left, right = (np.array(tree[name], np.int64) for name in names[:2])
     is_leaf = left == _NO_CHILD
     check_nodes(left, right, is_leaf, all_used=False)
+    expect(np.isfinite(np.array(tree["split_conditions"], np.float64)[is_leaf]).all(), _NOT_FINITE)
     column = np.array(tree["split_indices"], np.int64)[~is_leaf]
     expect((column >= 0).all() and (column < n_columns).all(), "a tree splits unknown columns")
     nodes, first, size = (np.array(tree[f"categories_{name}"], np.int64) for name in ("nodes", "segments", "sizes"))
@@ -200,16 +211,18 @@ def shell_bytes(thing: Any, held: list[Any]) -> bytes:
             f"{type(thing).__name__} holds a {untrusted[0]}, which cannot be loaded without trusting the file: it was "
             "not saved. Save the coreset instead, and fit again from it."
         )
-    return _uncompressed(data)
+    return _settled(data)
 
 
 def shell_from(data: bytes, held: list[Any]) -> Any:
     """The object that `shell_bytes` wrote, checked, with what it holds."""
     from skops import io as skops
 
+    _check_uncompressed(data)
+    schema = stored_members(data)[_SCHEMA]
+    expect(_n_parts(json.loads(schema), {}) <= len(schema), "its parts stand for too many others")
     untrusted = _untrusted_types(data)
     expect(not untrusted, f"it wants to load {untrusted[:1]}, which is not a type of tithe.")
-    _check_uncompressed(data)
     thing = skops.loads(data, trusted=skops.get_untrusted_types(data=data))
     _check(thing, set(), 0)
 
@@ -230,14 +243,80 @@ def _untrusted_types(data: bytes) -> list[str]:
     return [name for name in names if name not in registered_types()] if names else []
 
 
-def _uncompressed(archive: bytes) -> bytes:
-    """The archive, and the arrays of sparse matrices in it, which SciPy compresses, as they are."""
-    file = io.BytesIO()
-    with zipfile.ZipFile(io.BytesIO(archive)) as source, zipfile.ZipFile(file, "w") as target:
-        for name in source.namelist():
-            content = source.read(name)
-            target.writestr(zipfile.ZipInfo(name), _uncompressed(content) if name.endswith(".npz") else content)
+def _settled(archive: bytes) -> bytes:
+    """The archive with the same bytes for equal objects: numbers in place of the memory addresses that skops writes.
+
+    The arrays of sparse matrices, which SciPy compresses, are stored as they are.
+    """
+    members = _unzipped(archive)
+    numbers: dict[int, int] = {}
+    files: dict[str, str] = {}
+
+    def renumbered(part: Any) -> Any:
+        if isinstance(part, list):
+            return [renumbered(item) for item in part]
+        if not isinstance(part, dict):
+            return part
+        named = {name: renumbered(item) for name, item in part.items()}
+        if part.get("__loader__") in _CONSTANTS:
+            del named["__id__"]
+        elif isinstance(part.get("__id__"), int):
+            named["__id__"] = numbers.setdefault(part["__id__"], len(numbers) + 1)
+        if isinstance(part.get("file"), str):
+            named["file"] = files.setdefault(part["file"], f"{len(files)}{PurePath(part['file']).suffix}")
+        return named
+
+    schema = renumbered(json.loads(members[_SCHEMA]))
+    named = {new: _settled_array(members[old], new) for old, new in files.items()}
+    return _zipped({**named, _SCHEMA: json.dumps(schema).encode()})
+
+
+def _settled_array(data: bytes, name: str) -> bytes:
+    """A member: nodes of trees without the bytes between their fields, which are whatever memory held before."""
+    if name.endswith(".npz"):
+        return _zipped(_unzipped(data))
+    if not name.endswith(".npy") or not (array := np.load(io.BytesIO(data), allow_pickle=False)).dtype.names:
+        return data
+    clean, file = np.zeros(array.shape, array.dtype), io.BytesIO()
+    for field in array.dtype.names:
+        clean[field] = array[field]
+    np.save(file, clean)
     return file.getvalue()
+
+
+def _unzipped(archive: bytes) -> dict[str, bytes]:
+    with zipfile.ZipFile(io.BytesIO(archive)) as source:
+        return {name: source.read(name) for name in source.namelist()}
+
+
+def _zipped(members: dict[str, bytes]) -> bytes:
+    """An archive whose members are not compressed, and have no time."""
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as target:
+        for name, data in members.items():
+            target.writestr(zipfile.ZipInfo(name), data)
+    return file.getvalue()
+
+
+def _n_parts(part: Any, known: dict[Any, int]) -> int:
+    """How many parts a schema stands for; one with the id of an earlier one stands for as many as that.
+
+    skops looks at each of them. Lists of lists that occur twice would be more than can be looked at.
+    """
+    if isinstance(part, list):
+        return 1 + sum(_n_parts(item, known) for item in part)
+    if not isinstance(part, dict):
+        return 1
+    number = part.get("__id__")
+    if number in known:
+        expect(known[number] > 0, "a part holds itself")
+        return known[number]
+    if number is not None:
+        known[number] = 0
+    n = 1 + sum(_n_parts(item, known) for item in part.values())
+    if number is not None:
+        known[number] = n
+    return n
 
 
 def stored_members(data: bytes) -> dict[str, bytes]:
@@ -344,6 +423,17 @@ def _check_estimator(estimator: Any) -> None:
     for name in attributes:
         hidden = getattr(type(estimator), name, None)
         expect(not callable(hidden) and not hasattr(type(hidden), "__get__"), f"{name} would hide a method")
+    for name in _FINITE:
+        value = attributes.get(name)
+        numbers = value.data if sparse.issparse(value) else value
+        expect(not _is_floats(numbers) or np.isfinite(numbers).all(), f"{name} holds values that are not finite")
+    attributes.update({name: value for name, value in _SETTINGS.items() if name in attributes})
+    if "_n_threads" in attributes:  # of k-means
+        attributes["_n_threads"] = _openmp_effective_n_threads()
+
+
+def _is_floats(value: Any) -> bool:
+    return isinstance(value, (float, np.floating)) or (isinstance(value, np.ndarray) and value.dtype.kind == "f")
 
 
 def check_generator(generator: Any) -> None:
@@ -424,6 +514,7 @@ def check_grown(model: Any) -> None:
     n_features = int(model.n_features_in_)
     expect(tree.n_features == n_features and tree.max_depth == depth, "a tree has other columns, or another depth")
     expect(len(inner) == 0 or (inner.min() >= 0 and inner.max() < n_features), "a tree splits unknown columns")
+    expect(np.isfinite(tree.value).all(), _NOT_FINITE)
 
 
 def check_boosted(model: Any) -> None:
@@ -439,6 +530,7 @@ def check_boosted(model: Any) -> None:
         nodes, leaf = tree.nodes, tree.nodes["is_leaf"].astype(bool)
         check_nodes(nodes["left"].astype(np.int64), nodes["right"].astype(np.int64), leaf)
         inner = nodes[~leaf]
+        expect(np.isfinite(nodes["value"][leaf]).all(), _NOT_FINITE)
         expect((inner["feature_idx"] >= 0).all() and (inner["feature_idx"] < n_features).all(), "unknown columns")
         by_category = inner[inner["is_categorical"].astype(bool)]
         bits = Integers("n", 8, dtypes=("uint32",), least=0)

@@ -75,8 +75,7 @@ from tithe.meta.search.folds import (
     n_folds_by_id,
     splits_of,
 )
-from tithe.rows.arrays import check_weights, is_frame
-from tithe.rows.clusters import as_rows
+from tithe.rows.arrays import as_rows, check_weights, is_frame
 
 _CONSTRAINTS: dict[str, Constraint] = {
     "return_train_score": Boolean(),
@@ -155,9 +154,6 @@ class CoresetSearchCV(OuterEstimator, Described, MetaEstimatorMixin, BaseEstimat
     leaves : bool
         Rank candidates of LightGBM and XGBoost by trees that are grown on a fifth of the rows, and whose leaves get
         values from the other rows: the scores take less time.
-    encode : {"auto", True, False}
-        How frames become features. ``"auto"``: numbers keep their units, and a frame with text, dates or lists is
-        encoded (`open_dataset`). True: every frame is, with numbers standardized and gaps filled. False: none is.
     random_state : int, RandomState, Generator or None
         For the coresets and for drawing candidates. Estimator and splitter have their own.
     n_iter : int or None
@@ -263,7 +259,6 @@ class CoresetSearchCV(OuterEstimator, Described, MetaEstimatorMixin, BaseEstimat
         return_train_score: bool = False,
         engine: Any = "auto",
         n_jobs: int | None = None,
-        encode: bool | str = "auto",
         verbose: int = 0,
     ) -> None:
         self.estimator = estimator
@@ -277,7 +272,6 @@ class CoresetSearchCV(OuterEstimator, Described, MetaEstimatorMixin, BaseEstimat
         self.refit_on = refit_on
         self.halving = halving
         self.leaves = leaves
-        self.encode = encode
         self.random_state = random_state
         self.n_iter = n_iter
         self.error_score = error_score
@@ -285,6 +279,11 @@ class CoresetSearchCV(OuterEstimator, Described, MetaEstimatorMixin, BaseEstimat
         self.engine = engine
         self.n_jobs = n_jobs
         self.verbose = verbose
+
+    @property
+    def frame_encoding(self) -> Any:
+        """How frames become features: the parameter ``encode`` of the estimator, if it has it."""
+        return self.estimator.get_params(deep=False).get("encode", "auto")
 
     def check_relations(self) -> None:
         values = self._fitted_values or {}

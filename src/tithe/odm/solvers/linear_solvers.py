@@ -28,7 +28,8 @@ _ROWS_PER_START_ROW = 16  # that sample is one row in 16
 _ROWS_PER_COORDINATE = 10  # rows of that sample for each coordinate, at least
 _ARMIJO = 1e-4
 _ROUNDING = 1e-12
-_MAX_GAIN_STEPS, _GAIN_TOL = 20, 0.03  # of Newton's method for a gain, and the share of it that may be left
+_MAX_GAIN_STEPS, _GAIN_TOL = 20, 0.01  # of Newton's method for a gain, and the share of it that may be left
+_LEFT_AT_MOST = 4.0  # times what the next step promises: on sets where it was too little, up to 1.5 times was left
 
 
 def factorable(problem: LinearProblem) -> bool:
@@ -129,7 +130,7 @@ def gain_of_step(problem: LinearProblem, params: Array, step: Array) -> tuple[fl
             led_to = gain if number == 0 else led_to
             left = -0.5 * float(gradient @ direction)
             if left <= _GAIN_TOL * gain:
-                return 0.5 * float(first @ step), led_to, gain, gain + left
+                return 0.5 * float(first @ step), led_to, gain, gain + _LEFT_AT_MOST * left
     return 0.5 * float(first @ step), led_to, gain, np.inf
 
 
