@@ -67,7 +67,8 @@ def test_values_and_columns_that_the_sample_misses(tmp_path) -> None:
     schemas = [open_dataset(where).schema for where in (frame, tmp_path / "rows.csv", tmp_path / "rows.parquet")]
     for schema in schemas:
         names = ["colour=blue", "colour=green", "colour=red", "nearly", "kind=a", "kind=b"]
-        assert schema.feature_names == [*names, "day", "day week sin", "day week cos"]
+        waves = [f"day week {wave}{h}" for h in ("", " 2", " 3") for wave in ("sin", "cos")]
+        assert schema.feature_names == [*names, "day", *waves]
         (encoding,) = (column.encoding for column in schema.used if column.name == "nearly")
         assert (encoding.center, encoding.spread, encoding.fill) == pytest.approx((nearly.mean(), nearly.std(), 0.0))
         assert [column.what for column in schema.columns if column.name == "constant"] == ["constant"]

@@ -5,12 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import narwhals.stable.v2 as nw
+import numpy as np
 
+from tithe.core.data import Array
 from tithe.core.params import Boolean, OneOf, check_value
 from tithe.rows.arrays import is_frame, n_gaps, named_columns
+from tithe.rows.encodings import DateEncoding, NumberEncoding
 from tithe.rows.learn import feature_sums, learn_from_all_rows, learn_schema, scaled_features, value_counts
 from tithe.rows.schema import TableSchema, frame_table
 from tithe.rows.uses import TableOptions, announce, announce_unlike
+from tithe.rows.values import one_array
 
 _ENCODE = OneOf("auto") | Boolean()
 
@@ -41,11 +45,24 @@ def frame_schema(X: Any, encode: Any, *, takes_gaps: bool = False) -> TableSchem
             schema,
             TableOptions(),
             scaled_features(schema),
-            lambda features: [feature_sums(schema.encode(table), features)],
+            lambda features: [feature_sums(*_scaled_numbers(schema, table, features))],
             lambda names, na: (value_counts(batch, names, na) for batch in table.select(list(names)).to_batches()),
         )
     announce(schema.losses())
     return schema
+
+
+def _scaled_numbers(schema: TableSchema, table: Any, features: Array) -> tuple[Array, Array]:
+    """Scaled features of all rows, without those beside them, and their numbers among these."""
+    columns = []
+    for first, column in zip(schema.first_features, schema.used, strict=True):
+        encoding = column.encoding
+        if first in features and isinstance(encoding, (NumberEncoding, DateEncoding)):
+            numbers = encoding.read(one_array(table.column(column.name)), schema.na)
+            fill = np.nan if encoding.fill is None else encoding.fill
+            filled = np.where(np.isnan(numbers), fill, numbers)
+            columns.append(((filled - encoding.center) * (1.0 / encoding.spread)).astype(schema.dtype))
+    return np.column_stack(columns), np.arange(len(columns))
 
 
 def later_rows(schema: TableSchema, frame: Any) -> Any:
