@@ -70,7 +70,7 @@ class SourceOptions(dict[str, Any]):
             options = {name: value for name, value in options.items() if name not in TABLE_OPTIONS}
             options |= {"schema": schema, "watch": watch}
         source = open_dataset(where[0] if len(where) == 1 else list(where), live=live, **options)
-        if schema is None and source.schema is not None and not quiet:
+        if schema is None and source.schema is not None and not (quiet or source.schema.is_plain):
             _say_uses(source.schema.uses())
         return source
 

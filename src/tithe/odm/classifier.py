@@ -301,26 +301,15 @@ class ODMClassifier(KernelMachine, ClassifierMixin, Described, BaseEstimator):
         They are exact for all rows, and take about as long as two or three fits. The machine without a row keeps the
         costs C of the other rows, as if ``lam`` were (W - s) / W times as large, where s is the weight of the row and
         W that of all. The kernel stays too: "scale" is not computed again. Two classes only; for more, use
-        scikit-learn's `cross_val_predict`.
-
-        Parameters
-        ----------
-        X, y, sample_weight
-            The rows, labels and weights that the machine was fitted to. Others are refused.
+        scikit-learn's `cross_val_predict`. Other rows, labels or weights than those of the fit are refused.
         """
         return self._held_out(self._training_rows(X, y, sample_weight), None)
 
     def n_fold(self, X: Any, y: Any, n: Any = 5, sample_weight: Any = None) -> Array:
         """The decision value of each training row for the machine fitted without the rows of its fold: (n_rows,).
 
-        Everything else is as in `leave_one_out`. The folds are those of scikit-learn.
-
-        Parameters
-        ----------
-        X, y, sample_weight
-            The rows, labels and weights that the machine was fitted to. Others are refused.
-        n : int or cross-validation splitter of scikit-learn
-            The number of folds, stratified by class. The test folds of a splitter must hold every row once.
+        ``n`` is the number of folds, stratified by class, or a cross-validation splitter of scikit-learn whose test
+        folds hold every row once. Everything else is as in `leave_one_out`.
         """
         block = self._training_rows(X, y, sample_weight)
         groups = [test for _, test in check_cv(n, block.y, classifier=True).split(block.X, block.y)]

@@ -169,15 +169,7 @@ class ODMClassifierCV(KernelRows, ClassifierMixin, Described, BaseEstimator):
 
     @limits_threads
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        """Search, and fit the best candidate on all rows.
-
-        Parameters
-        ----------
-        X : array, CSR matrix or frame of shape (n, d); a kernel matrix (n, n) if it is precomputed
-        y : array of shape (n,), of any labels
-        sample_weight : array of shape (n,), optional
-            Used in fits and scores.
-        """
+        """Search, and fit the best candidate on all rows. They are as in `ODMClassifier`; scores are weighted too."""
         check_params(self, self._constraints)
         has_gamma = isinstance(self.kernel, str) and self.kernel in KERNELS_WITH_GAMMA
         space = SearchSpace(lams=self.lams, mus=self.mus, thetas=self.thetas, gammas=self.gammas if has_gamma else None)

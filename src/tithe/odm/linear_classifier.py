@@ -24,7 +24,7 @@ from tithe.odm.solvers.linear_solvers import CoresetSVRG, Cover, CoverSolution, 
 from tithe.odm.solvers.many_classes import LinearMulticlassDual, solve_many_classes
 
 _CORESET_TOL_RATIO = 0.01  # tolerance of the fit on the coreset over that on all rows
-_STIFF_SWEEPS = 50  # sweeps that are tried on few rows although the problem is stiff
+_STIFF_SWEEPS = 200  # sweeps that are tried on few rows although the problem is stiff
 _MIN_STIFFNESS = 5.0  # mean of C |x|^2 from which coordinate descent takes too many sweeps (measured)
 
 
@@ -297,7 +297,6 @@ class LinearODMClassifier(CoresetLinearClassifier, MarginMachine):
                 asked_tol=self.tol,
                 max_iter=min(self.max_iter, _STIFF_SWEEPS) if stiff else self.max_iter,
                 rng=rng_for(seed, "solve"),
-                patient=tiny or not stiff,
             )
             converged = solved.gap <= self.tol * solved.primal
             if not stiff and not converged:

@@ -285,6 +285,16 @@ class TableSchema(Storable):
         return [column for column in self.columns if column.encoding is not None]
 
     @property
+    def is_plain(self) -> bool:
+        """Whether all columns are numbers that stay as they are."""
+        return all(
+            isinstance(column.encoding, NumberEncoding)
+            and not (column.encoding.form or column.encoding.marked)
+            and (column.encoding.center, column.encoding.spread) == (0.0, 1.0)
+            for column in self.columns
+        )
+
+    @property
     def reads(self) -> list[str]:
         """The names of the columns that become features."""
         return [column.name for column in self.used]
