@@ -83,13 +83,16 @@ def _numbers(frame: Any) -> Array:
             f"Column {text[0]!r} is not numeric ({frame.schema[text[0]]}). encode=True makes numbers of text, dates "
             "and gaps, and so does open_dataset(frame)."
         )
+    return np.ascontiguousarray(frame.to_numpy())
+
+
+def _refuse_gaps(frame: Any) -> None:
     for column in frame.iter_columns():
         if n_gaps(column):
             raise ValueError(
                 f"Input X contains NaN or infinity: column {str(column.name)!r} has {n_gaps(column):,} such values. "
                 "encode=True fills and marks them, and standardizes numbers; or fill them beforehand."
             )
-    return np.ascontiguousarray(frame.to_numpy())
 
 
 def n_gaps(column: Any) -> int:
@@ -127,7 +130,9 @@ def as_block(X: Any, y: Any = None, sample_weight: Any = None) -> Block:
     Raises ``ValueError`` for anything that is not a finite numeric matrix with at least one row
     and column, for weights that do not fit, and for a ``y`` of another length.
     """
-    X = as_matrix(X)
+    given, X = X, as_matrix(X)
+    if is_frame(given):
+        _refuse_gaps(named_columns(given))
     n, d = X.shape
     if n == 0 or d == 0:
         what = f"{n} sample(s)" if n == 0 else f"{d} feature(s)"
