@@ -53,6 +53,7 @@ def test_commands_never_name_python_arguments(folder, tmp_path, capsys, command,
     assert said in printed and not re.search(r"\b[a-z_]+=['\[.\d]", printed)
 
 
+@pytest.mark.filterwarnings("default")
 def test_a_warning_is_one_line(folder, tmp_path, capsys, monkeypatch) -> None:
     monkeypatch.setattr("tithe.certify.polish.AUTO_DESCENT", 0)
     command = ["fit", "logistic", folder, "--target", "label", "-m", 300, "--tol", 1e-14, "-o", tmp_path / "out"]

@@ -37,6 +37,7 @@ class EncodingWarning(UserWarning):
     >>> import tithe
     >>> frame = pd.DataFrame({"size": [1.0, 2.0, 4.0] * 10, "code": [f"a{i}" for i in range(30)]})
     >>> with warnings.catch_warnings(record=True) as caught:
+    ...     warnings.simplefilter("always")
     ...     source = tithe.open_dataset(frame)
     >>> caught[0].category is tithe.EncodingWarning, source.schema.uses()[1].use
     (True, 'left out')

@@ -331,7 +331,7 @@ class PACO(ClusterMixin, Described, BaseEstimator):
         A feature that is missing is 0, and so is a new one in all rows before. The columns have the order of the frame
         that came first, then that of their names among those that came together.
         """
-        options, names, first, columns = self._options(), self._names_of(x), self._chain is None, self._columns()
+        options, names, first, columns = self._options(), self._names_of(x), self._chain is None, self.feature_names
         names = names + in_order(name for name in x if name not in names)
         self._take(self._one(x, names), options)
         self._names, self.n_encoded_ = names, len(names)
@@ -350,20 +350,13 @@ class PACO(ClusterMixin, Described, BaseEstimator):
     @property
     def centers(self) -> dict[int, dict[Any, float]]:
         """``cluster_centers_`` as river's clusterers give them: by number, and by the name of the feature."""
-        names = self._names or self._columns() or range(self.n_encoded_)
+        names = self._names or self.feature_names or range(self.n_encoded_)
         rows = self.cluster_centers_.tolist()
         return {number: dict(zip(names, row, strict=True)) for number, row in enumerate(rows)}
 
-    def _columns(self) -> list[Any] | None:
-        """The names of the columns, where they had some."""
-        try:
-            return list(self.feature_names_in_)
-        except AttributeError:
-            return None
-
     def _names_of(self, x: Mapping[Any, float]) -> list[Any]:
         """The known features in their order; those of ``x`` if rows had no names so far."""
-        names = self._names or self._columns()
+        names = self._names or self.feature_names
         if names is not None:
             return names
         if self._chain is None:

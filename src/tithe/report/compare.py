@@ -161,7 +161,7 @@ def compare(
     >>> X = np.concatenate([rng.normal(size=(20_000, 2)), rng.normal(200.0, 1.0, size=(20, 2))])
     >>> objective = tithe.objectives.KMeansObjective(n_clusters=2)
     >>> result = tithe.compare(X, objective=objective, sizes=[0.01], n_repeats=2)
-    >>> [row["method"] for row in result.table]
+    >>> [row["method"] for row in result.table][:4]
     ['all rows', 'weighted uniform', 'calibrated sensitivity', 'calibrated uniform']
     >>> result.table[2]["excess"] < 0.01 < result.table[1]["excess"]  # a sample misses the small cluster
     True

@@ -106,7 +106,7 @@ class Comparison:
     >>> import tithe
     >>> X = np.random.default_rng(0).normal(size=(2000, 2))
     >>> result = tithe.compare(X, objective="kmeans", sizes=[100], n_repeats=1, constructions=["auto"])
-    >>> [line["method"] for line in result.table]
+    >>> [line["method"] for line in result.table][:3]
     ['all rows', 'weighted uniform', 'calibrated sensitivity']
     >>> page = result.to_html()
     """
