@@ -13,8 +13,7 @@ from tithe.clustering.learners import CoresetKMeans
 from tithe.core.data import Array, Block
 from tithe.core.errors import FileFormatError
 from tithe.core.state_checks import Storable, check_of
-from tithe.fit.base import FittedAttribute
-from tithe.fit.results import StoredEstimator
+from tithe.fit.base import FittedAttribute, StoredEstimator
 
 BLOCK = Block(X=np.zeros((2, 1)))
 

@@ -121,7 +121,8 @@ def _inspect_coreset(file: str, title: str) -> None:
 
 
 def _inspect_model(file: str, title: str) -> None:
-    from tithe.fit.results import Described, table_schema
+    from tithe.fit.base import Described
+    from tithe.fit.results import table_schema
     from tithe.storage.models import load_model, model_about
 
     model, about = load_model(file), model_about(file)
@@ -149,7 +150,7 @@ def _print_columns(schema: Any) -> None:
 
 
 def _columns(model: Any) -> str:
-    from tithe.fit.results import Described
+    from tithe.fit.base import Described
 
     if not isinstance(model, Described):
         return "unknown"

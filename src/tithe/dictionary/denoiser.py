@@ -22,9 +22,8 @@ from tithe.dictionary.objective import DictionaryObjective
 from tithe.dictionary.patches import Coder, PatchSource, averaged, check_mask, filled
 from tithe.dictionary.pictures import Planes, as_pixels
 from tithe.dictionary.solver import cosine_atoms, stacked_cosines
-from tithe.fit.base import FLOATS
+from tithe.fit.base import FLOATS, StoredEstimator
 from tithe.fit.bases import BaseEstimator
-from tithe.fit.results import StoredEstimator
 from tithe.reduce.plan import build_coreset
 
 _AUTO_PATCHES = 10_000

@@ -9,7 +9,7 @@ from copy import copy
 from dataclasses import replace
 from functools import cache
 from inspect import getmembers_static
-from typing import Annotated, Any, ClassVar, Generic, Protocol, Self, TypeVar, cast, get_args, overload
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, Protocol, Self, TypeVar, cast, get_args, overload
 
 import numpy as np
 from sklearn.base import is_classifier
@@ -17,23 +17,40 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.metadata_routing import UNUSED
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from tithe.certify import polish_rounds
+from tithe.certify import Certificate, polish_rounds
 from tithe.core.contracts import Source
 from tithe.core.data import Array, Block, Coreset, all_rows
 from tithe.core.errors import RowsNotSavedError
 from tithe.core.parallel import limit_threads, single_blas_thread
-from tithe.core.params import Boolean, Constraint, Option, WholeNumber, check_params, check_value, resolve_size
+from tithe.core.params import ENCODE, Boolean, Constraint, Option, WholeNumber, check_params, check_value, resolve_size
 from tithe.core.passes import DataPass
 from tithe.core.progress import Checkpoint, Progress
 from tithe.core.registry import make
 from tithe.core.seeding import as_seed, rng_for
-from tithe.core.state_checks import Check, Each, Instance, Integer, Sometimes, Text, check_of, expect
-from tithe.fit.results import Described, StoredEstimator
+from tithe.core.state_checks import (
+    Check,
+    Each,
+    Instance,
+    Integer,
+    Labels,
+    Optional,
+    Sometimes,
+    Storable,
+    Text,
+    check_fields,
+    check_of,
+    expect,
+    restore,
+)
+from tithe.fit.bases import ClassNamePrefixFeaturesOutMixin
 from tithe.reduce.plan import Plan, reduce_rows
 from tithe.reduce.stream import CoresetStream
 from tithe.rows.arrays import as_block, as_rows, check_weights, is_frame, is_spark_frame
 from tithe.rows.encode import frame_schema, later_rows
 from tithe.rows.schema import TableSchema, frame_table
+
+if TYPE_CHECKING:
+    from tithe.fit.results import BarChart
 
 _MAX_NAMED = 8  # columns in a message
 
@@ -41,6 +58,112 @@ FLOATS = ("float64", "float32")
 MIN_AUTO_ROWS = 5000  # of a learner that has no rule of its own
 T = TypeVar("T")
 Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+class StoredEstimator(Storable):
+    """An estimator of ours. Its parameters are stored, and the attributes whose annotation has a check.
+
+    All of these are there after a fit, but those that have a default in the class or a check `Sometimes`.
+    """
+
+    stores_fields = False
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Parameters by name: see scikit-learn."""
+        return super().get_params(deep)  # type: ignore[misc,no-any-return]
+
+    def record(self) -> dict[str, Any]:
+        record = {"parameters": self.get_params(deep=False), **super().record()}
+        lost = [name for name in vars(self) if name.endswith("_") and name not in self.stored_checks()]
+        if lost:
+            raise ValueError(
+                f"{type(self).__name__} has the attribute {lost[0]}, which a file would not keep: declare it with a "
+                "check, or as a FittedAttribute."
+            )
+        return record
+
+    @classmethod
+    def from_record(cls, record: dict[str, Any]) -> Self:
+        values = dict(record)
+        parameters = values.pop("parameters", None)
+        expect(isinstance(parameters, dict), f"{cls.__name__} has no parameters")
+        estimator = cls(**parameters)
+        checks, optional = cls.stored_checks(), cls.optional_values(values)
+        if not any(name in values for name, check in checks.items() if not (check.is_optional or name in optional)):
+            expect(not values, "there is a part of a solution")
+            return estimator
+        check_fields(values, checks, optional=optional, who=cls.__name__)
+        schema = values.get("schema_")
+        expect(schema is None or schema.n_features == values.get("n_encoded_"), "a schema has other features")
+        restore(estimator, values)
+        estimator.check_relations()
+        return estimator
+
+    @classmethod
+    def optional_values(cls, record: Mapping[str, Any]) -> frozenset[str]:
+        """The attributes that a fitted estimator may lack."""
+        return frozenset(name for name in cls.stored_checks() if getattr(cls, name, cls) is not cls)
+
+
+class Described(StoredEstimator):
+    """A fitted model that describes itself in reports and to ``tithe inspect``."""
+
+    n_encoded_: Annotated[int, Integer(least=1, size="d")]  # the features of X, which a schema made if there is one
+    _encoded_names: Annotated[Array, Sometimes(Labels("d"))]
+    schema_: Annotated[TableSchema | None, Optional(Instance(TableSchema))] = None  # of rows that came from a table
+    certificate_: Certificate | None = None
+
+    @property
+    def frame_encoding(self) -> Any:
+        """How frames become features: the parameter ``encode`` of learners that have it."""
+        return self.get_params(deep=False).get("encode", "auto")
+
+    @property
+    def takes_gaps(self) -> bool:
+        """Whether the learner makes something of the gaps in a frame of numbers."""
+        return False
+
+    @property
+    def n_features_in_(self) -> int:
+        """The number of columns of the input."""
+        return self.n_encoded_ if self.schema_ is None else len(self.schema_.reads)
+
+    @n_features_in_.setter
+    def n_features_in_(self, n_features: int) -> None:  # scikit-learn sets it
+        self.n_encoded_ = n_features
+
+    @property
+    def feature_names_in_(self) -> Array:
+        """The names of the columns of the input. There is none if these have no names."""
+        return self._encoded_names if self.schema_ is None else np.asarray(self.schema_.reads, dtype=object)
+
+    @feature_names_in_.setter
+    def feature_names_in_(self, names: Array) -> None:
+        self._encoded_names = names
+
+    @feature_names_in_.deleter
+    def feature_names_in_(self) -> None:
+        del self._encoded_names
+
+    @property
+    def feature_names(self) -> list[str] | None:
+        """Names of the features that the model was fitted on, encoded ones if it was a table; None without names."""
+        names = getattr(self, "_encoded_names", None)
+        return None if names is None else [str(name) for name in names]
+
+    def get_feature_names_out(self, input_features: Any = None) -> Array:
+        """The names of the features that the columns became; of a transformer, those of what it makes of them."""
+        if isinstance(self, ClassNamePrefixFeaturesOutMixin):
+            return ClassNamePrefixFeaturesOutMixin.get_feature_names_out(self, input_features)
+        return np.asarray(self.feature_names or [f"x{j}" for j in range(self.n_encoded_)], dtype=object)
+
+    def summary(self) -> dict[str, Any]:
+        """Numbers, texts and lists of them for a report, by name."""
+        return {}
+
+    def charts(self) -> list[BarChart]:
+        """Charts for a report."""
+        return []
 
 
 class FittedAttribute(Generic[T]):
@@ -508,6 +631,7 @@ class CoresetLearner(StreamLearner, Described):
             if not (isinstance(name, str) and name == "auto"):
                 make(kind, name)
         check_value("calibrate", self.calibrate, Boolean())
+        check_value("encode", self.frame_encoding, ENCODE)
 
     def _size(self, n_rows: int | None, n_features: int) -> int:
         """Rows to keep. ``n_rows`` is None if it is not known beforehand."""
@@ -533,7 +657,9 @@ def checked_block(learner: Any, X: Any, y: Any = None, sample_weight: Any = None
 
     What becomes of a frame is up to the learner's ``encode``: see `frame_schema`. Later frames are encoded alike.
     """
-    schema = frame_schema(X, learner.frame_encoding, takes_gaps=learner.takes_gaps) if reset else learner.schema_
+    schema = learner.schema_
+    if reset:
+        schema = frame_schema(X, learner.frame_encoding, takes_gaps=learner.takes_gaps) if is_frame(X) else None
     if schema is not None:
         if not is_frame(X):
             block = as_block(X, y, sample_weight)

@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from tithe.core.contracts import partition_id
 from tithe.core.parallel import limit_threads, single_blas_thread
-from tithe.fit.results import Described
+from tithe.fit.base import Described
 from tithe.rows.arrays import as_matrix, is_dask_collection, is_spark_frame
 from tithe.rows.spark_frames import NAME
 

@@ -1,31 +1,23 @@
-"""Estimators of ours: what a file keeps of them, and what they say about themselves in reports."""
+"""What estimators say about themselves in reports."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Self
+from typing import Any, Self
 
 import numpy as np
 from scipy import sparse
 
-from tithe.certify import Certificate
 from tithe.core.data import Array, Block
 from tithe.core.state_checks import (
     Check,
-    Instance,
-    Integer,
     Labels,
-    Optional,
     Sizes,
-    Sometimes,
-    Storable,
-    check_fields,
     check_size,
     expect,
-    restore,
 )
-from tithe.fit.bases import ClassNamePrefixFeaturesOutMixin
+from tithe.fit.base import Described
 from tithe.rows.schema import TableSchema
 
 _METHODS = ("predict", "predict_proba", "decision_function", "transform")
@@ -38,51 +30,6 @@ class ClassLabels(Check):
         Labels("classes", distinct=True).check(name, value, sizes)
         expect(sizes["classes"] >= 2, "there are fewer than two classes")
         check_size(name, "outputs", 1 if sizes["classes"] == 2 else sizes["classes"], sizes)
-
-
-class StoredEstimator(Storable):
-    """An estimator of ours. Its parameters are stored, and the attributes whose annotation has a check.
-
-    All of these are there after a fit, but those that have a default in the class or a check `Sometimes`.
-    """
-
-    stores_fields = False
-
-    def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Parameters by name: see scikit-learn."""
-        return super().get_params(deep)  # type: ignore[misc,no-any-return]
-
-    def record(self) -> dict[str, Any]:
-        record = {"parameters": self.get_params(deep=False), **super().record()}
-        lost = [name for name in vars(self) if name.endswith("_") and name not in self.stored_checks()]
-        if lost:
-            raise ValueError(
-                f"{type(self).__name__} has the attribute {lost[0]}, which a file would not keep: declare it with a "
-                "check, or as a FittedAttribute."
-            )
-        return record
-
-    @classmethod
-    def from_record(cls, record: dict[str, Any]) -> Self:
-        values = dict(record)
-        parameters = values.pop("parameters", None)
-        expect(isinstance(parameters, dict), f"{cls.__name__} has no parameters")
-        estimator = cls(**parameters)
-        checks, optional = cls.stored_checks(), cls.optional_values(values)
-        if not any(name in values for name, check in checks.items() if not (check.is_optional or name in optional)):
-            expect(not values, "there is a part of a solution")
-            return estimator
-        check_fields(values, checks, optional=optional, who=cls.__name__)
-        schema = values.get("schema_")
-        expect(schema is None or schema.n_features == values.get("n_encoded_"), "a schema has other features")
-        restore(estimator, values)
-        estimator.check_relations()
-        return estimator
-
-    @classmethod
-    def optional_values(cls, record: Mapping[str, Any]) -> frozenset[str]:
-        """The attributes that a fitted estimator may lack."""
-        return frozenset(name for name in cls.stored_checks() if getattr(cls, name, cls) is not cls)
 
 
 def probe(estimator: Any, d: int) -> None:
@@ -114,67 +61,6 @@ class BarChart:
         largest = np.argsort(-np.abs(values), kind="stable")[:MAX_BARS]
         title = what.capitalize() if len(values) <= MAX_BARS else f"The {MAX_BARS} largest {what}"
         return cls(title, [str(labels[i]) for i in largest], values[largest], axis)
-
-
-class Described(StoredEstimator):
-    """A fitted model that describes itself in reports and to ``tithe inspect``."""
-
-    n_encoded_: Annotated[int, Integer(least=1, size="d")]  # the features of X, which a schema made if there is one
-    _encoded_names: Annotated[Array, Sometimes(Labels("d"))]
-    schema_: Annotated[TableSchema | None, Optional(Instance(TableSchema))] = None  # of rows that came from a table
-    certificate_: Certificate | None = None
-
-    @property
-    def frame_encoding(self) -> Any:
-        """How frames become features: the parameter ``encode`` of learners that have it."""
-        return self.get_params(deep=False).get("encode", "auto")
-
-    @property
-    def takes_gaps(self) -> bool:
-        """Whether the learner makes something of the gaps in a frame of numbers."""
-        return False
-
-    @property
-    def n_features_in_(self) -> int:
-        """The number of columns of the input."""
-        return self.n_encoded_ if self.schema_ is None else len(self.schema_.reads)
-
-    @n_features_in_.setter
-    def n_features_in_(self, n_features: int) -> None:  # scikit-learn sets it
-        self.n_encoded_ = n_features
-
-    @property
-    def feature_names_in_(self) -> Array:
-        """The names of the columns of the input. There is none if these have no names."""
-        return self._encoded_names if self.schema_ is None else np.asarray(self.schema_.reads, dtype=object)
-
-    @feature_names_in_.setter
-    def feature_names_in_(self, names: Array) -> None:
-        self._encoded_names = names
-
-    @feature_names_in_.deleter
-    def feature_names_in_(self) -> None:
-        del self._encoded_names
-
-    @property
-    def feature_names(self) -> list[str] | None:
-        """Names of the features that the model was fitted on, encoded ones if it was a table; None without names."""
-        names = getattr(self, "_encoded_names", None)
-        return None if names is None else [str(name) for name in names]
-
-    def get_feature_names_out(self, input_features: Any = None) -> Array:
-        """The names of the features that the columns became; of a transformer, those of what it makes of them."""
-        if isinstance(self, ClassNamePrefixFeaturesOutMixin):
-            return ClassNamePrefixFeaturesOutMixin.get_feature_names_out(self, input_features)
-        return np.asarray(column_names(self), dtype=object)
-
-    def summary(self) -> dict[str, Any]:
-        """Numbers, texts and lists of them for a report, by name."""
-        return {}
-
-    def charts(self) -> list[BarChart]:
-        """Charts for a report."""
-        return []
 
 
 def table_schema(model: object) -> TableSchema | None:

@@ -21,10 +21,9 @@ from sklearn.utils.metadata_routing import MetadataRouter, get_routing_for_objec
 
 from tithe.core.data import Array, Block
 from tithe.core.state_checks import Anything, Labels
-from tithe.fit.base import StreamLearner
+from tithe.fit.base import Described, StoredEstimator, StreamLearner
 from tithe.fit.bases import BaseEstimator, ClassifierMixin, available_if
 from tithe.fit.collections import lazy_on_collections
-from tithe.fit.results import Described, StoredEstimator
 from tithe.rows.arrays import is_frame
 from tithe.rows.schema import TableSchema, can_view, frame_table, frame_view
 

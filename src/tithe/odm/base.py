@@ -17,9 +17,9 @@ from tithe.core.errors import warn_caller
 from tithe.core.labels import encoded_classes, label_numbers
 from tithe.core.params import Boolean, Constraint, Function, OneOf, RealNumber, WholeNumber
 from tithe.core.state_checks import Anything, Each, Flag, Floats, Integers, Number, Optional, Rows, Storable, expect
-from tithe.fit.base import checked_block, require_target
+from tithe.fit.base import Described, checked_block, require_target
 from tithe.fit.collections import lazy_on_collections
-from tithe.fit.results import ClassLabels, Described
+from tithe.fit.results import ClassLabels
 from tithe.odm.objective import MarginObjective
 from tithe.odm.solvers.kernel_matrix import KERNELS, KernelFunction, kernel_scores
 from tithe.odm.solvers.many_classes import NONCONVEX

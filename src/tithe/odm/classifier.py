@@ -17,9 +17,8 @@ from tithe.core.params import Constraint, Instance, OneOf, RealNumber, check_par
 from tithe.core.seeding import as_seed, rng_for
 from tithe.core.state_checks import Each, Integer, Integers, Number
 from tithe.core.state_checks import Instance as IsA
-from tithe.fit.base import checked_block
+from tithe.fit.base import Described, checked_block
 from tithe.fit.bases import BaseEstimator, ClassifierMixin
-from tithe.fit.results import Described
 from tithe.odm.base import (
     EXACT_TOL,
     KERNEL_CONSTRAINTS,

@@ -21,9 +21,9 @@ from tithe.core.params import Boolean, Constraint, Instance, OneOf, WholeNumber,
 from tithe.core.seeding import as_seed, rng_for
 from tithe.core.state_checks import Instance as InstanceOf
 from tithe.core.state_checks import Integer, Number, Sometimes, expect
-from tithe.fit.base import limits_threads
+from tithe.fit.base import Described, limits_threads
 from tithe.fit.bases import BaseEstimator, ClassifierMixin
-from tithe.fit.results import ClassLabels, Described
+from tithe.fit.results import ClassLabels
 from tithe.meta.search.evaluate import Outcome as OfFold
 from tithe.meta.search.evaluate import cv_results
 from tithe.meta.search.folds import splits_of

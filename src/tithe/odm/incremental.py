@@ -33,9 +33,8 @@ from tithe.core.state_checks import (
     expect,
 )
 from tithe.core.state_checks import Instance as IsA
-from tithe.fit.base import checked_block, require_target
+from tithe.fit.base import Described, checked_block, require_target
 from tithe.fit.bases import BaseEstimator, ClassifierMixin
-from tithe.fit.results import Described
 from tithe.odm.base import EXACT_TOL, KERNEL_CONSTRAINTS, MIN_COST, KernelMachine, row_costs
 from tithe.odm.objective import MarginObjective
 from tithe.odm.solvers.kernel_matrix import KERNELS, KernelFunction, training_kernel

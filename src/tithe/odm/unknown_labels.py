@@ -16,10 +16,9 @@ from tithe.core.data import Array, Block, concat
 from tithe.core.params import CORESET_SIZE, Constraint, Instance, OneOf, resolve_size
 from tithe.core.state_checks import Instance as IsA
 from tithe.core.state_checks import Optional
-from tithe.fit.base import check_no_extra_arrays, checked_block, note_columns
+from tithe.fit.base import Described, check_no_extra_arrays, checked_block, note_columns
 from tithe.fit.bases import BaseEstimator
 from tithe.fit.collections import lazy_on_collections
-from tithe.fit.results import Described
 from tithe.odm.base import KERNEL_CONSTRAINTS, KernelRows
 from tithe.odm.classifier import ODMClassifier
 from tithe.odm.objective import MarginObjective

@@ -22,10 +22,10 @@ from tithe.core.errors import FileFormatError, RowsNotSavedError
 from tithe.core.params import check_params
 from tithe.core.seeding import as_seed
 from tithe.core.state_checks import Anything, Each, Instance, Integers, Optional, Sometimes, expect
-from tithe.fit.base import checked_block
+from tithe.fit.base import Described, checked_block
 from tithe.fit.bases import BaseEstimator, ClusterMixin
 from tithe.fit.collections import lazy_on_collections
-from tithe.fit.results import Described, named_values
+from tithe.fit.results import named_values
 from tithe.online.chain import CONSTRAINTS, PRESETS, TINY, Chain, FinishedChain, inverse_temperature
 from tithe.online.kernels import LARGEST, SLACK
 from tithe.rows.arrays import is_frame

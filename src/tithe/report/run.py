@@ -20,8 +20,8 @@ from tithe.core.passes import DataPass
 from tithe.core.progress import bytes_text, peak_memory, seconds_text
 from tithe.core.registry import names, resolve
 from tithe.core.version import __version__
-from tithe.fit.base import CoresetLearner, with_classes
-from tithe.fit.results import BarChart, Described, known_names, table_schema
+from tithe.fit.base import CoresetLearner, Described, with_classes
+from tithe.fit.results import BarChart, known_names, table_schema
 from tithe.meta.estimator import CoresetEstimator
 from tithe.plot import weights
 from tithe.plot.axes import COLOURS, GREY, as_png, bare, drawn, new_axes, plain

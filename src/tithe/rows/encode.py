@@ -8,7 +8,7 @@ import narwhals.stable.v2 as nw
 import numpy as np
 
 from tithe.core.data import Array
-from tithe.core.params import Boolean, OneOf, check_value
+from tithe.core.params import ENCODE, check_value
 from tithe.rows.arrays import is_frame, n_gaps, named_columns
 from tithe.rows.encodings import DateEncoding, NumberEncoding
 from tithe.rows.learn import feature_sums, learn_from_all_rows, learn_schema, scaled_features, value_counts
@@ -16,12 +16,10 @@ from tithe.rows.schema import TableSchema, frame_table
 from tithe.rows.uses import TableOptions, announce, announce_unlike
 from tithe.rows.values import one_array
 
-_ENCODE = OneOf("auto") | Boolean()
-
 
 def check_encode(encode: Any) -> None:
     """Refuse what is no value of a parameter ``encode``."""
-    check_value("encode", encode, _ENCODE)
+    check_value("encode", encode, ENCODE)
 
 
 def frame_schema(X: Any, encode: Any, *, takes_gaps: bool = False) -> TableSchema | None:

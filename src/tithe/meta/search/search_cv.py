@@ -29,6 +29,7 @@ from tithe.core.state_checks import Instance as IsA
 from tithe.core.state_checks import Labels, Optional, expect
 from tithe.fit.base import (
     CoresetLearner,
+    Described,
     FittedAttribute,
     check_no_extra_arrays,
     checked_block,
@@ -43,7 +44,7 @@ from tithe.fit.labels import (
     has_target,
     with_class_numbers,
 )
-from tithe.fit.results import Described, probe
+from tithe.fit.results import probe
 from tithe.meta.ensembles import ensemble_of, learning_objective
 from tithe.meta.estimator import CoresetEstimator
 from tithe.meta.other_estimators import (
