@@ -192,19 +192,21 @@ def run(folder: Path, name: str, library: str, arguments: argparse.Namespace) ->
     return {"rows": len(train), "columns": int(X.shape[1]), "classes": n_classes, "cells": cells}
 
 
-def summary(results: dict[str, Any], shares: list[float]) -> list[list[Any]]:
+def summary(results: dict[str, Any], shares: list[float]) -> list[dict[str, Any]]:
     """Losses over that of all rows, one line a task and share, and seconds of the processor."""
     table = []
     for name, task in results.items():
         cells = {(cell["method"], cell["share"]): cell for cell in task["cells"]}
         full = cells["all rows", 1.0]
         for share in shares:
-            row = [cells.get((method, share)) for method in METHODS]
-            losses = [cell["loss"] / full["loss"] if cell else "-" for cell in row]
             ours = cells["coreset", share]
-            seen = [worth_seen(cells, share)]
-            line = [f"{name}, {share:.0%}", task["rows"], ours["worth"], *seen, *losses]
-            table.append([*line, ours["to uniform"], ours["more good"], ours["cpu"] / full["cpu"]])
+            line = {"task": name, "share": share, "rows": task["rows"]}
+            line |= {"foretold worth": ours["worth"], "worth seen": worth_seen(cells, share)}
+            line |= {
+                method: cells[method, share]["loss"] / full["loss"] for method in METHODS if (method, share) in cells
+            }
+            line |= {"coreset / uniform": ours["to uniform"], "more AUC or R2": ours["more good"]}
+            table.append(line | {"cpu / all rows": ours["cpu"] / full["cpu"]})
     return table
 
 
@@ -247,12 +249,13 @@ def main() -> None:
             results[library][name] = run(arguments.data, name, library, arguments)
             print(*summary({name: results[library][name]}, arguments.shares), sep="\n", flush=True)
             save(arguments.name, {"libraries": results})
-        show(
-            f"{library}: median held-out loss over that of all rows",
-            ["task", "rows", "foretold worth", "worth seen", *METHODS, "coreset/uniform", "more AUC or R2",
-             "cpu / all rows"],
-            summary(results[library], arguments.shares),
-        )  # fmt: skip
+    summaries = {library: summary(tasks, arguments.shares) for library, tasks in results.items()}
+    save(arguments.name, {"summary": summaries, "libraries": results})
+    columns = ["task", "share", "rows", "foretold worth", "worth seen", *METHODS]
+    columns += ["coreset / uniform", "more AUC or R2", "cpu / all rows"]
+    for library, lines in summaries.items():
+        title = f"{library}: median held-out loss over that of all rows"
+        show(title, columns, [[line.get(column, "-") for column in columns] for line in lines])
 
 
 if __name__ == "__main__":
