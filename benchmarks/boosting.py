@@ -27,7 +27,7 @@ from sklearn.metrics import log_loss, r2_score, roc_auc_score
 
 from common import RESULTS, load_labelled, save, show
 from tithe import CoresetEstimator
-from tithe.meta.ensembles import best_rounds, with_rounds
+from tithe.meta.ensembles import best_rounds, diverged, with_rounds
 from tithe.meta.leaves import leaf_obstacle
 
 STOP = 0.2  # share of the rows for early stopping
@@ -98,10 +98,15 @@ def scores(model: Any, X: np.ndarray, y: np.ndarray) -> tuple[float, float]:
 
 
 def stopped(model: Any, X: np.ndarray, y: np.ndarray, weight: np.ndarray | None, seed: int) -> Any:
-    """The model, fitted with the number of rounds that is best on a fifth of the rows."""
-    rounds = best_rounds(model, lambda at: X[at], y, weight, STOP, np.random.default_rng(seed))
-    model = clone(model) if rounds is None else with_rounds(clone(model), rounds)
-    return model.fit(X, y, sample_weight=weight)
+    """The model, fitted with the number of rounds that is best on a fifth of the rows, as `CoresetEstimator` does."""
+    stop = best_rounds(model, lambda at: X[at], y, weight, STOP, np.random.default_rng(seed))
+    if stop is None:
+        return clone(model).fit(X, y, sample_weight=weight)
+    model = with_rounds(clone(model), stop.rounds, stop.steadied).fit(X, y, sample_weight=weight)
+    if not diverged(model, lambda at: X[at], y, weight, stop):
+        return model
+    at = np.flatnonzero(~stop.aside)
+    return clone(model).fit(X[at], y[at], sample_weight=None if weight is None else weight[at])
 
 
 def balanced(X: np.ndarray, y: np.ndarray, size: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

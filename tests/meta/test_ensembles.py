@@ -22,7 +22,7 @@ from sklearn.preprocessing import StandardScaler
 
 from tithe import CoresetEstimator, load_model, save_model
 from tithe.meta.boosting import BoostingObjective
-from tithe.meta.ensembles import best_rounds, ensemble_of, learning_objective
+from tithe.meta.ensembles import best_rounds, diverged, ensemble_of, learning_objective, log_loss_of, with_rounds
 
 xgboost = pytest.importorskip("xgboost")
 FAST: dict[str, Any] = {"n_estimators": 30, "num_leaves": 15, "verbosity": -1, "n_jobs": 1, "random_state": 0}
@@ -151,11 +151,27 @@ def test_the_slice_is_weighted_and_keeps_rare_classes() -> None:
     y[-3:] = 2
     weight = np.where(np.arange(2000) < 1000, 1.0, 1e-9)
     found = [
-        best_rounds(trees("lightgbm", 200), lambda at: X[at], y, w, 0.3, np.random.default_rng(1))
+        best_rounds(trees("lightgbm", 200), lambda at: X[at], y, w, 0.3, np.random.default_rng(1)).rounds
         for w in (weight, weight[::-1])
     ]
     assert found[0] > found[1]
     assert best_rounds(trees("lightgbm"), lambda at: X[at], y[:300], None, 0.2, np.random.default_rng(0)) is None
+
+
+def test_trees_that_diverge_are_bounded_or_not_kept() -> None:
+    """Leaves of LightGBM for a class of few rows, with small second derivatives, have no bound."""
+    rng = np.random.default_rng(0)
+    y = np.repeat([0, 1, 2, 3], [2600, 1300, 60, 26])
+    X = rng.normal(size=(len(y), 6)) + 5.0 * np.eye(6)[y]
+    stop = best_rounds(trees("lightgbm", 60), lambda at: X[at], y, None, 0.2, np.random.default_rng(0))
+    fitted = with_rounds(trees("lightgbm", 60), stop.rounds, stop.steadied).fit(X, y)
+    assert not diverged(fitted, lambda at: X[at], y, None, stop)
+    assert diverged(trees("lightgbm", 1).fit(X, y), lambda at: X[at], y, None, stop)
+
+    bounded = trees("lightgbm", 60).set_params(max_delta_step=1.0)
+    assert not best_rounds(bounded, lambda at: X[at], y, None, 0.2, np.random.default_rng(0)).steadied
+    given = log_loss(y, bounded.fit(X, y).predict_proba(X), sample_weight=1.0 + y)
+    assert log_loss_of(bounded.predict_proba(X), y, 1.0 + y) == pytest.approx(given)
 
 
 def test_pipelines_and_regressors_stop_early_and_others_are_refused(rows) -> None:

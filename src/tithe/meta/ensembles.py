@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from inspect import signature
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -36,6 +37,10 @@ SHARE = 0.25  # of the rows, by default
 _ROWS = (5000, 500_000)  # at the least and at the most
 _PATIENCE = 20  # rounds without a better loss after which a fit stops, where the learner has no number of its own
 _MIN_ROWS_TO_STOP = 100  # with fewer rows aside, the best number of rounds is noise
+_RARE = 0.01  # share of a class from which on leaves of LightGBM have enough second derivatives
+_CLEARLY = 0.8  # of a loss: less is not chance
+_STEADY = {"max_delta_step": 1.0}  # of LightGBM: log-loss of 0.001 where it is 0.05 without, on sets with rare classes
+_BOUNDS = {"max_delta_step", "max_tree_output", "max_leaf_output"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +57,7 @@ class Ensemble:
         Parameters with which a fit takes all rounds.
     best_rounds : callable or None
         ``best_rounds(model, train, aside)`` fits to (X, y, weight) and returns the number of rounds that is best on
-        the rows aside. None: the library has no weighted early stopping.
+        the rows aside; ``model`` then predicts with these. None: the library has no weighted early stopping.
     """
 
     loss: tuple[str, str]
@@ -94,6 +99,13 @@ def _histogram_rounds(model: Any, train: tuple[Any, ...], aside: tuple[Any, ...]
     model.set_params(early_stopping=True, scoring="loss")
     model.fit(X, y, sample_weight=weight, X_val=aside[0], y_val=aside[1], sample_weight_val=aside[2])
     return max(1, int(np.argmax(model.validation_score_)))  # the first one is without trees
+
+
+def _chances(model: Any, X: Any, rounds: int) -> Array:
+    """Chances of the classes by the first rounds of a fitted model."""
+    if library_of(model) != "sklearn":
+        return np.asarray(model.predict_proba(X))  # of the best round, if the fit stopped early
+    return np.asarray(next(islice(model.staged_predict_proba(X), rounds - 1, None)))
 
 
 _LIGHTGBM = Ensemble(loss=("objective", "alpha"), n_rounds="n_estimators", best_rounds=_lightgbm_rounds)
@@ -185,16 +197,31 @@ def check_stops_early(estimator: Any) -> None:
         )
 
 
+@dataclass(frozen=True)
+class EarlyStop:
+    """Where a fit stopped: the number of rounds, a mask of the rows set aside, and the log-loss on these rows.
+
+    ``loss`` is that of the model of the other rows after so many rounds; infinity for regressions. ``steadied`` are
+    parameters without which these rounds diverge.
+    """
+
+    rounds: int
+    aside: Array
+    loss: float
+    steadied: Mapping[str, float] = field(default_factory=dict)
+
+
 def best_rounds(
     estimator: Any, rows: Callable[[Array], Any], y: Array, weight: Array | None, share: float, rng: Rng
-) -> int | None:
+) -> EarlyStop | None:
     """The number of rounds with the smallest weighted loss on a share of the rows, drawn by class for classifiers.
 
     ``rows`` gives rows by position. None if there are too few rows to tell.
     """
     aside = _slice(y if is_classifier(estimator) else np.zeros(len(y)), share, rng)
     ensemble = ensemble_of(estimator)
-    if aside.sum() < _MIN_ROWS_TO_STOP or ensemble is None or ensemble.best_rounds is None:
+    rounds_of = None if ensemble is None else ensemble.best_rounds
+    if aside.sum() < _MIN_ROWS_TO_STOP or rounds_of is None:
         return None
     weight = np.ones(len(y)) if weight is None else weight
     y = np.unique(y, return_inverse=True)[1] if is_classifier(estimator) else y
@@ -204,7 +231,45 @@ def best_rounds(
         first, model = model[:-1], last_step(model)[1]
         first.fit(parts[0][0], parts[0][1], **fit_arguments(first, parts[0][2]))
         parts = [(first.transform(X), y, weight) for X, y, weight in parts]
-    return ensemble.best_rounds(with_categories(model, parts[0][0]), parts[0], parts[1])
+    model = with_categories(model, parts[0][0])
+
+    def stop(model: Any, **steadied: float) -> EarlyStop:
+        rounds = rounds_of(model, *parts)
+        loss = np.inf
+        if is_classifier(model):
+            loss = log_loss_of(_chances(model, parts[1][0], rounds), *parts[1][1:])
+        return EarlyStop(rounds, aside, loss, steadied)
+
+    as_given = stop(model)
+    if not _may_diverge(model, *parts[0][1:]):
+        return as_given
+    steady = stop(clone(model).set_params(**_STEADY), **_STEADY)
+    return steady if steady.loss < _CLEARLY * as_given.loss else as_given
+
+
+def _may_diverge(model: Any, y: Array, weight: Array) -> bool:
+    """Whether a class is so rare that leaves of LightGBM, which have no bound, may get huge values."""
+    if library_of(model) != "lightgbm" or not is_classifier(model) or _BOUNDS & model.get_params().keys():
+        return False
+    totals = np.bincount(y, weight)
+    return len(totals) > 2 and bool(totals.min() < _RARE * totals.sum())
+
+
+def diverged(fitted: Any, rows: Callable[[Array], Any], y: Array, weight: Array | None, stop: EarlyStop) -> bool:
+    """Whether trees of all rows are worse on the rows set aside, which they learned from, than those of the others."""
+    if not np.isfinite(stop.loss):
+        return False
+    at = np.flatnonzero(stop.aside)
+    chances, numbers = fitted.predict_proba(rows(at)), np.unique(y, return_inverse=True)[1]
+    return log_loss_of(chances, numbers[at], np.ones(len(at)) if weight is None else weight[at]) > stop.loss
+
+
+def log_loss_of(chances: Array, y: Array, weight: Array) -> float:
+    """The weighted log-loss of chances (n, K) for class numbers y."""
+    if not weight.sum():
+        return np.inf
+    least = np.finfo(np.float64).eps
+    return float(-np.average(np.log(np.clip(chances[np.arange(len(y)), y], least, 1.0)), weights=weight))
 
 
 def _slice(groups: Array, share: float, rng: Rng) -> Array:
@@ -217,12 +282,12 @@ def _slice(groups: Array, share: float, rng: Rng) -> Array:
     return aside
 
 
-def with_rounds(estimator: Any, rounds: int) -> Any:
-    """The estimator with a fixed number of rounds."""
+def with_rounds(estimator: Any, rounds: int, steadied: Mapping[str, float] | None = None) -> Any:
+    """The estimator with a fixed number of rounds, and the parameters without which they diverge."""
     ensemble = ensemble_of(estimator)
     assert ensemble is not None
     prefix, _ = last_step(estimator)
-    fixed = {ensemble.n_rounds: rounds, **ensemble.fixed}
+    fixed = {ensemble.n_rounds: rounds, **ensemble.fixed, **(steadied or {})}
     return estimator.set_params(**{f"{prefix}{name}": value for name, value in fixed.items()})
 
 

@@ -34,8 +34,10 @@ from tithe.fit.labels import batch_with_class_numbers, has_target, with_class_nu
 from tithe.fit.results import BarChart, column_names, probe
 from tithe.meta.boosting import worth_in_words
 from tithe.meta.ensembles import (
+    EarlyStop,
     best_rounds,
     check_stops_early,
+    diverged,
     ensemble_of,
     ensemble_size,
     importances,
@@ -455,22 +457,47 @@ class CoresetEstimator(OuterEstimator, CoresetLearner, MetaEstimatorMixin, BaseE
 
     def _fit_to(self, coreset: Coreset, given: OriginalRows, seed: int, *, weighted: bool) -> tuple[Any, int | None]:
         """The estimator fitted on the coreset, and its number of rounds if early stopping set it."""
-        model, y, n_rounds = clone(self.estimator), self.targets_of(coreset), None
+        model, y, stop = clone(self.estimator), self.targets_of(coreset), None
         weight = learning_weights(model, coreset) if weighted else None
         if self.early_stopping and y is not None:
             share, rng = float(self.early_stopping), rng_for(seed, "early stopping")
-            n_rounds = best_rounds(model, lambda at: given.of(coreset.take(at)), y, weight, share, rng)
-        if n_rounds is not None:
-            model = with_rounds(model, n_rounds)
-        rows, weights = given.of(coreset), fit_arguments(model, weight)
-        fitted = fitted_to_labels(with_categories(model, rows), rows, y, **weights, **given.arguments())
+            stop = best_rounds(model, lambda at: given.of(coreset.take(at)), y, weight, share, rng)
+        if stop is None or y is None:
+            fitted = self._fitted(model, coreset, given, y, weight)
+        else:
+            fitted = self._fitted_until(stop, model, coreset, given, y, weight)
         if self._labels is not None and len(fitted.classes_) < len(self._labels):
             missing = [label for label in self._labels.tolist() if label not in fitted.classes_]
             warn_caller(
                 f"{len(missing)} classes have no row of positive weight in the coreset, {missing[0]!r} among them: "
                 "the estimator does not know them. Ask for a larger coreset.",
             )
-        return fitted, n_rounds
+        return fitted, None if stop is None else stop.rounds
+
+    def _fitted(self, model: Any, rows: Block, given: OriginalRows, y: Array | None, weight: Array | None) -> Any:
+        X = given.of(rows)
+        arguments = fit_arguments(model, weight) | given.arguments()
+        return fitted_to_labels(with_categories(clone(model), X), X, y, **arguments)
+
+    def _fitted_until(
+        self, stop: EarlyStop, model: Any, rows: Block, given: OriginalRows, y: Array, weight: Array | None
+    ) -> Any:
+        """The estimator with the rounds of an early stop, fitted to all rows unless its trees then diverge."""
+        model = with_rounds(model, stop.rounds, stop.steadied)
+        if stop.steadied:
+            warn_caller(
+                "LightGBM's leaves of rare classes diverge on these rows. They are bounded by max_delta_step=1, with "
+                "which the loss is smaller on the rows set aside for early stopping."
+            )
+        fitted = self._fitted(model, rows, given, y, weight)
+        if not diverged(fitted, lambda at: given.of(rows.take(at)), y, weight, stop):
+            return fitted
+        warn_caller(
+            "Trees of the whole coreset diverge: on the rows set aside for early stopping they are worse than those of "
+            "the other rows, which are kept. max_delta_step=1 or reg_lambda=1 may help."
+        )
+        at = np.flatnonzero(~stop.aside)
+        return self._fitted(model, rows.take(at), given, y[at], None if weight is None else weight[at])
 
     def _recalibrated(
         self, values: dict[str, Any], block: Any, given: OriginalRows, seed: int
