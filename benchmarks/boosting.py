@@ -215,6 +215,17 @@ def summary(results: dict[str, Any], shares: list[float]) -> list[dict[str, Any]
     return table
 
 
+def whole_rows(results: dict[str, Any]) -> dict[str, Any]:
+    """Losses and goodness of what is fitted to all rows, by library and task."""
+    return {
+        library: {
+            name: {cell["method"]: [cell["loss"], cell["good"]] for cell in task["cells"] if cell["share"] == 1.0}
+            for name, task in tasks.items()
+        }
+        for library, tasks in results.items()
+    }
+
+
 def worth_seen(cells: dict[tuple[str, float], Any], share: float) -> float:
     """Uniform rows that reach the loss of one row of the coreset, by a line through uniform rows and 1.5 times as many.
 
@@ -255,7 +266,7 @@ def main() -> None:
             print(*summary({name: results[library][name]}, arguments.shares), sep="\n", flush=True)
             save(arguments.name, {"libraries": results})
     summaries = {library: summary(tasks, arguments.shares) for library, tasks in results.items()}
-    save(arguments.name, {"summary": summaries, "libraries": results})
+    save(arguments.name, {"summary": summaries, "all rows": whole_rows(results)})  # the rest is in the summary
     columns = ["task", "share", "rows", "foretold worth", "worth seen", *METHODS]
     columns += ["coreset / uniform", "more AUC or R2", "cpu / all rows"]
     for library, lines in summaries.items():

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 
 from tithe import CoresetRidge, open_dataset
+from tithe.rows.encodings import NumberEncoding
 from tithe.rows.learn import SAMPLE_ROWS, learn_schema, scaled_features, uncertain_features
 
 N = 2 * SAMPLE_ROWS
@@ -23,8 +24,8 @@ def frame() -> pd.DataFrame:
     return pd.DataFrame({"plain": rng.normal(3.0, 2.0, size=N), "tail": tail, "burst": burst, "colour": colour})
 
 
-def spreads(schema) -> dict[str, float]:
-    return {column.name: column.encoding.spread for column in schema.used if column.name != "colour"}
+def numbers(schema) -> dict[str, NumberEncoding]:
+    return {column.name: column.encoding for column in schema.used if column.name != "colour"}
 
 
 def test_tails_and_bursts_are_uncertain(frame) -> None:
@@ -49,8 +50,10 @@ def test_spreads_are_those_of_all_rows(frame, kind, tmp_path) -> None:
         np.testing.assert_allclose(X[:, 1:3].std(axis=0), 1.0, rtol=1e-6)
         np.testing.assert_allclose(X[:, 1:3].mean(axis=0), 0.0, atol=1e-6)
         schema = source.schema
-    for name, spread in spreads(schema).items():
-        assert spread == pytest.approx(frame[name].std(ddof=0), rel=0.02 if name == "plain" else 1e-6)
+    assert [name for name, encoding in numbers(schema).items() if encoding.reach is not None] == ["tail"]
+    for name, encoding in numbers(schema).items():
+        drawn = encoding.drawn_in(frame[name].to_numpy())
+        assert encoding.spread == pytest.approx(drawn.std(), rel=0.02 if name == "plain" else 1e-6)
 
 
 def test_values_and_columns_that_the_sample_misses(tmp_path) -> None:

@@ -189,8 +189,8 @@ _table_options = (
     click.option(
         "--scale",
         type=click.Choice(SCALES),
-        default="standard",
-        help="Numbers: mean 0 and standard deviation 1, the same by median and quartiles, or as they are.",
+        default="auto",
+        help="Numbers: mean 0 and deviation 1, with or without long tails drawn in; by quartiles; or as they are.",
     ),
     click.option("--strict", is_flag=True, help="Stop if the encoding of a column loses something."),
     click.option("--exclude", metavar="A,B,C", help="Columns to leave out."),

@@ -659,7 +659,7 @@ def checked_block(learner: Any, X: Any, y: Any = None, sample_weight: Any = None
     """
     schema = learner.schema_
     if reset:
-        schema = frame_schema(X, learner.frame_encoding, takes_gaps=learner.takes_gaps) if is_frame(X) else None
+        schema = frame_schema(X, learner.frame_encoding, y, takes_gaps=learner.takes_gaps) if is_frame(X) else None
     if schema is not None:
         if not is_frame(X):
             block = as_block(X, y, sample_weight)

@@ -511,7 +511,7 @@ def build_coreset(
     (True, 20000)
     """
     resolve_pair(objective, construction, calibrate=calibrate)  # a wrong pair is refused before rows are read
-    schema = frame_schema(X, encode)
+    schema = frame_schema(X, encode, y)
     X = X if schema is None else schema.encode(frame_table(X))
     rows = _as_rows(X, y, sample_weight, coreset_size)
     data = DataPass(rows, engine, progress)

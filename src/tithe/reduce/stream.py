@@ -510,7 +510,7 @@ class CoresetStream(StoredState):
         state = self.state
         if is_frame(X) and state.schema is not None:
             X = later_rows(state.schema, X)
-        elif state.rows.like is None and (schema := frame_schema(X, self.encode)) is not None:
+        elif state.rows.like is None and (schema := frame_schema(X, self.encode, y)) is not None:
             state, X = replace(state, schema=schema), schema.encode(frame_table(X))
         self.state = push(state, (X, y, sample_weight, row_ids), self._folders.store)
         if self._folders.checkpoint is None:

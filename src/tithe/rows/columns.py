@@ -18,7 +18,7 @@ from tithe.core.params import Constraint, OneOf, check_params
 from tithe.rows.encodings import CategoryEncoding, NumberEncoding
 from tithe.rows.learn import learn_schema, uncertain_features
 from tithe.rows.schema import TableSchema
-from tithe.rows.uses import TableOptions, Watch
+from tithe.rows.uses import MEASURED_SCALES, TableOptions, Watch
 from tithe.rows.values import is_date, is_text, value_type, vector_item
 
 _CONSTRAINTS: dict[str, Constraint] = {"bad_rows": OneOf("error", "skip"), "missing_target": OneOf("drop", "keep")}
@@ -181,7 +181,7 @@ def resolve_columns(
             table = table.append_column(name, pa.nulls(table.num_rows))
         special = {"target": choice.target, "weight": choice.weight, "row_id": choice.row_id}
         schema = learn_schema(table, choice.options, **special)
-        if choice.scale == "standard":
+        if choice.scale in MEASURED_SCALES:
             uncertain = uncertain_features(schema, table)
     return Columns(choice=choice, schema=schema, target_type=target_type, uncertain=uncertain)
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import narwhals.stable.v2 as nw
 import numpy as np
+import pyarrow as pa
 
 from tithe.core.data import Array
 from tithe.core.params import ENCODE, check_value
@@ -22,7 +23,7 @@ def check_encode(encode: Any) -> None:
     check_value("encode", encode, ENCODE)
 
 
-def frame_schema(X: Any, encode: Any, *, takes_gaps: bool = False) -> TableSchema | None:
+def frame_schema(X: Any, encode: Any, y: Any = None, *, takes_gaps: bool = False) -> TableSchema | None:
     """The schema by which a frame becomes rows, with a warning of what it loses; None for rows taken as they are.
 
     Parameters
@@ -30,6 +31,8 @@ def frame_schema(X: Any, encode: Any, *, takes_gaps: bool = False) -> TableSchem
     X : frame, or anything else, which has no schema
     encode : {"auto", True, False}
         ``"auto"``: a frame of numbers has none; one with text, dates or lists has. True: every frame has; False: none.
+    y : array-like, optional
+        The target.
     takes_gaps : bool
         Whether a frame of numbers with gaps has one as well, because the learner makes something of gaps.
     """
@@ -37,7 +40,7 @@ def frame_schema(X: Any, encode: Any, *, takes_gaps: bool = False) -> TableSchem
     if encode is False or not is_frame(X) or not (encode is True or _needs_schema(X, takes_gaps)):
         return None
     table = frame_table(X)
-    schema = learn_schema(table)
+    schema = learn_schema(table, labels=_labels(y, table.num_rows))
     if table.num_rows > schema.n_rows:  # it was learned from a sample
         schema = learn_from_all_rows(
             schema,
@@ -50,6 +53,16 @@ def frame_schema(X: Any, encode: Any, *, takes_gaps: bool = False) -> TableSchem
     return schema
 
 
+def _labels(y: Any, n_rows: int) -> Any:
+    """The target as an Arrow array; None if it is none, which is said where rows are checked."""
+    if y is None or np.shape(y) != (n_rows,):
+        return None
+    try:
+        return pa.array(np.asarray(y), from_pandas=True)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError):
+        return None
+
+
 def _scaled_numbers(schema: TableSchema, table: Any, features: Array) -> tuple[Array, Array]:
     """Scaled features of all rows, without those beside them, and their numbers among these."""
     columns = []
@@ -59,6 +72,8 @@ def _scaled_numbers(schema: TableSchema, table: Any, features: Array) -> tuple[A
             numbers = encoding.read(one_array(table.column(column.name)), schema.na)
             fill = np.nan if encoding.fill is None else encoding.fill
             filled = np.where(np.isnan(numbers), fill, numbers)
+            if isinstance(encoding, NumberEncoding):
+                filled = encoding.drawn_in(filled)
             columns.append(((filled - encoding.center) * (1.0 / encoding.spread)).astype(schema.dtype))
     return np.column_stack(columns), np.arange(len(columns))
 

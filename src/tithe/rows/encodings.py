@@ -101,6 +101,11 @@ class ColumnEncoding(Storable, ABC):
         """The values of a category that have a feature of their own."""
         return ()
 
+    @property
+    def scaling(self) -> list[tuple[float, float]]:
+        """Centre and spread of every feature."""
+        return [(0.0, 1.0)] * self.width
+
     @abstractmethod
     def faults(self, values: Any, na: Sequence[str]) -> Faults:
         """What the values are that those it was learned from were not."""
@@ -149,11 +154,6 @@ class DenseEncoding(ColumnEncoding):
     def columns(self, values: Any, na: Sequence[str], *, trusted: bool = False) -> list[Array]:
         """The features before scaling, each (n,). ``trusted``: no value is NaN or infinite, if there is no null."""
 
-    @property
-    def scaling(self) -> list[tuple[float, float]]:
-        """Centre and spread of every feature."""
-        return [(0.0, 1.0)] * self.width
-
     def encode(self, values: Any, na: Sequence[str], out: Array) -> None:
         for j, (column, (center, spread)) in enumerate(zip(self.columns(values, na), self.scaling, strict=True)):
             out[:, j] = (column - center) * (1.0 / spread)
@@ -180,11 +180,17 @@ class DenseEncoding(ColumnEncoding):
 
 @dataclass(frozen=True, kw_only=True)
 class NumberEncoding(DenseEncoding):
-    """(x - center) / spread, and a feature that marks gaps. ``form``: how numbers are written in texts."""
+    """(t(x) - center) / spread, and a feature that marks gaps. ``form``: how numbers are written in texts.
+
+    With a ``reach``, long tails are drawn in: t(x) = middle + reach asinh((x - middle) / reach), which is nearly x
+    within the reach of the middle, and grows like a logarithm beyond. Without, t(x) = x.
+    """
 
     center: Annotated[float, Number()]
     spread: Annotated[float, Number(least=_LEAST_SPREAD)]
     form: Annotated[str, Text(NUMBER_FORMS)] = ""
+    middle: Annotated[float, Number()] = 0.0
+    reach: Annotated[float | None, Optional(Number(least=_LEAST_SPREAD))] = None
 
     kind: ClassVar[str] = "number"
     use: ClassVar[str] = "number"
@@ -199,19 +205,37 @@ class NumberEncoding(DenseEncoding):
     def read(self, values: Any, na: Sequence[str]) -> Array:
         return numbers_of(values, na, self.form)
 
+    def drawn_in(self, numbers: Array) -> Array:
+        """t(x)."""
+        if self.reach is None:
+            return numbers
+        drawn: Array = self.middle + self.reach * np.arcsinh((numbers - self.middle) / self.reach)
+        return drawn
+
+    def drawn_out(self, drawn: Array) -> Array:
+        """The numbers x whose t(x) are given."""
+        if self.reach is None:
+            return drawn
+        with np.errstate(over="ignore"):
+            numbers: Array = self.middle + self.reach * np.sinh((drawn - self.middle) / self.reach)
+        return numbers
+
     def columns(self, values: Any, na: Sequence[str], *, trusted: bool = False) -> list[Array]:
         if trusted and not self.marked and not na and is_number(values.type) and not values.null_count:
-            return [plain_numbers(values)]
+            return [self.drawn_in(plain_numbers(values))]
         numbers = self.read(values, na)
         if is_text(value_type(values.type)):
             _check_some_fit(values, na, numbers, "numbers")
         filled, gaps = self._filled(numbers)
-        return [filled, *self._marks(gaps)]
+        return [self.drawn_in(filled), *self._marks(gaps)]
 
     def describe(self) -> str:
         scaled = (self.center, self.spread) != (0.0, 1.0)
         words = f"centred at {self.center:.6g}, divided by {self.spread:.6g}" if scaled else "as it is"
-        return _FORM_WORDS[self.form] + words + self._gap_words()
+        tails = (
+            "" if self.reach is None else f"long tails drawn in, asinh((x - {self.middle:.6g}) / {self.reach:.6g}); "
+        )
+        return _FORM_WORDS[self.form] + tails + words + self._gap_words()
 
 
 _FORM_WORDS = {
@@ -337,8 +361,11 @@ class DateEncoding(DenseEncoding):
         waves = []
         for cycle in self.cycles:
             angle = 2 * math.pi * _share_of_cycle(self._days(np.where(gaps, 0.0, read)), cycle)
+            sines, cosines = np.sin(angle), np.cos(angle)
+            sine, cosine = sines, cosines
             for h in range(1, self.harmonics + 1):
-                waves += [np.where(gaps, 0.0, wave(h * angle) / h) for wave in (np.sin, np.cos)]
+                waves += [np.where(gaps, 0.0, sine / h), np.where(gaps, 0.0, cosine / h)]
+                sine, cosine = sine * cosines + cosine * sines, cosine * cosines - sine * sines
         return [filled, *waves, *self._marks(gaps)]
 
     def describe(self) -> str:
@@ -429,6 +456,8 @@ class CategoryEncoding(PlacedEncoding):
     ----------
     values : tuple of str
         In ascending order. Empty if values are hashed.
+    scale : float
+        What the feature of a row's value is. Below 1 a penalty counts more: see `tithe.rows.effects`.
     n_hashes : int
         0: values are not hashed. The hash is the CRC-32 of the UTF-8 bytes, the same on every machine.
     other : bool
@@ -441,6 +470,7 @@ class CategoryEncoding(PlacedEncoding):
     n_hashes: Annotated[int, Integer(most=MAX_WIDTH)] = 0
     other: bool = False
     gaps: Annotated[str, Text(("mark", "zeros", "bad"))] = "zeros"
+    scale: Annotated[float, Number(least=1e-3, most=1.0)] = 1.0
 
     kind: ClassVar[str] = "category"
     use: ClassVar[str] = "category"
@@ -466,8 +496,12 @@ class CategoryEncoding(PlacedEncoding):
         placed = places[codes]
         gaps = codes < 0
         rows = np.flatnonzero((placed >= 0) & (~gaps | (self.gaps == "mark")))
-        entries = Entries(rows, placed[rows], np.ones(len(rows)))
+        entries = Entries(rows, placed[rows], np.full(len(rows), self.scale))
         return _with_bad_rows(entries, gaps) if self.gaps == "bad" else entries
+
+    @property
+    def scaling(self) -> list[tuple[float, float]]:
+        return [(0.0, 1.0 / self.scale)] * self.width
 
     def faults(self, values: Any, na: Sequence[str]) -> Faults:
         codes, texts = coded_texts(values, na)
@@ -492,6 +526,8 @@ class CategoryEncoding(PlacedEncoding):
             words = f"hashed into {self.n_hashes:,} features"
         else:
             words = f"one feature for each of {len(self.values):,} values" + (" and one for all others" * self.other)
+            if self.scale < 1.0:
+                words += f", {self.scale:g} instead of 1, as a value tells little of the target"
         return words + ("; gaps are marked" if self.gaps == "mark" else "")
 
 
@@ -506,13 +542,15 @@ class WordsEncoding(PlacedEncoding):
 
     With ``weights``, one for each feature, such as the inverse document frequency: (1 + log of the count) times the
     weight, divided by the norm of the row. Else the counts, divided by the square root of the number of words. With
-    ``whole``, the text as a whole is one more word. A gap has no words; ``bad`` makes its row bad instead.
+    ``whole``, the text as a whole is one more word. A gap has no words; ``bad`` makes its row bad instead. ``scale`` is
+    a factor of all features, see `tithe.rows.effects`.
     """
 
     n_hashes: Annotated[int, Integer(least=1, most=MAX_WIDTH)]
     bad: bool = False
     whole: bool = False
     weights: Annotated[tuple[float, ...], Each(Number(least=0.0))] = ()
+    scale: Annotated[float, Number(least=1e-3, most=1e3)] = 1.0
 
     kind: ClassVar[str] = "text"
     use: ClassVar[str] = "text"
@@ -539,14 +577,15 @@ class WordsEncoding(PlacedEncoding):
             found /= np.where(norms > 0.0, norms, 1.0)[rows]
         else:
             found = counts / np.sqrt(n_words[rows])
-        entries = Entries(rows, places, found)
+        entries = Entries(rows, places, self.scale * found)
         return _with_bad_rows(entries, texts.is_null().to_numpy(zero_copy_only=False)) if self.bad else entries
 
     def faults(self, values: Any, na: Sequence[str]) -> Faults:
         return Faults(without_gaps(as_text(values), na).null_count)
 
     def describe(self) -> str:
-        return f"words{' and whole texts' * self.whole} hashed into {self.n_hashes:,} features"
+        scale = "" if self.scale == 1.0 else f", times {self.scale:g} by what they tell of the target"
+        return f"words{' and whole texts' * self.whole} hashed into {self.n_hashes:,} features{scale}"
 
 
 def hashed_words(texts: Any, n_hashes: int, *, whole: bool) -> tuple[Array, Array]:

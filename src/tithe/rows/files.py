@@ -44,7 +44,7 @@ def open_dataset(
     target: str | None = None,
     weight: str | None = None,
     row_id: str | None = None,
-    scale: str = "standard",
+    scale: str = "auto",
     impute: str = "median",
     categories: str = "auto",
     n_hashes: int | None = None,
@@ -97,9 +97,10 @@ def open_dataset(
         A column that names the rows of a table. It is no feature.
     exclude : list of str, optional
         Columns that are left out.
-    scale : {"standard", "robust", "none"}
-        Numbers are centred at their mean and divided by their standard deviation; or by median and interquartile
-        range; or left as they are.
+    scale : {"auto", "standard", "robust", "none"}
+        ``"standard"``: numbers are centred at their mean and divided by their standard deviation. ``"auto"``: the same,
+        after long tails were drawn in by asinh, which the schema tells. ``"robust"``: by median and interquartile
+        range. ``"none"``: numbers are left as they are.
     impute : {"median", "mean", "zero", "none"}
         What a gap in a column of numbers becomes. ``"none"``: a row with a gap is a bad row.
     categories : {"auto", "onehot", "hash", "error"}
@@ -233,7 +234,7 @@ def _source_of_files(
         raise ValueError(f"n_features is for libsvm files; those found are {format}.")
     if layout != TextLayout() and format != "csv":
         raise ValueError(f"delimiter and header are for CSV files; those found are {format}.")
-    of_tables = choice.schema or choice.row_id or choice.exclude or choice.na or choice.scale == "robust"
+    of_tables = choice.schema or choice.row_id or choice.exclude or choice.na or choice.scale in ("standard", "robust")
     if format not in ("parquet", "csv") and of_tables:
         raise ValueError(
             f"exclude, na, scale, schema and row_id are for tables (Parquet, CSV, frames); these are {format}."

@@ -22,6 +22,7 @@ from tithe.rows.learn import scaled_features, spread_rows
 from tithe.rows.leaves import SAMPLE_ROWS, Task
 from tithe.rows.paths import DataFile, identity_of
 from tithe.rows.schema import frame_table
+from tithe.rows.uses import MEASURED_SCALES
 
 NAME = "the frame"
 
@@ -40,7 +41,7 @@ class FrameSource(TableSource):
         runs = [self._table.slice(first, last - first) for first, last in spread_rows(self.n_rows)]
         sample = [batch for run in runs for batch in run.to_batches()]
         self._set_columns(resolve_columns(self._table.schema, sample, choice), [DataFile(NAME, NAME, 0, 0)])
-        if self.is_sampled and choice.schema is None and choice.scale == "standard":
+        if self.is_sampled and choice.schema is None and choice.scale in MEASURED_SCALES:
             self.uncertain = scaled_features(self.schema)  # the rows are in memory: all spreads are measured
 
     @cached_property

@@ -1,11 +1,13 @@
-"""Columns into rows: the step between a columnar file and a C-ordered matrix."""
+"""Columns into rows: the step between a columnar file and a C-ordered or a CSR matrix."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numba import njit
+from scipy import sparse
 
 from tithe.core.data import Array
 
@@ -75,3 +77,60 @@ def interleave(
                 _scale(buffer, len(group), size, centers, factors)
             finite &= _transpose(buffer, len(group), size, rows, first_row + top, first_column + start)
     return finite
+
+
+@njit(cache=True, nogil=True)
+def _count_dense(block, ends):
+    for i in range(block.shape[0]):
+        for j in range(block.shape[1]):
+            if block[i, j] != 0.0:
+                ends[i + 1] += 1
+
+
+@njit(cache=True, nogil=True)
+def _place_dense(block, first, free, indices, data):
+    for i in range(block.shape[0]):
+        for j in range(block.shape[1]):
+            if block[i, j] != 0.0:
+                indices[free[i]] = first + j
+                data[free[i]] = block[i, j]
+                free[i] += 1
+
+
+@njit(cache=True, nogil=True)
+def _place(rows, places, values, first, free, indices, data):
+    for k in range(len(rows)):
+        i = rows[k]
+        indices[free[i]] = first + places[k]
+        data[free[i]] = values[k]
+        free[i] += 1
+
+
+def sparse_rows(parts: Sequence[Any], firsts: Sequence[int], shape: tuple[int, int], dtype: np.dtype[Any]) -> Any:
+    """A CSR matrix of parts side by side, each from its first column on.
+
+    A part is a matrix (n, width), or the rows, columns and values of its entries, ordered by row and column.
+
+    >>> entries = np.array([0, 1]), np.array([1, 0]), np.array([5.0, 6.0])
+    >>> sparse_rows([np.array([[1.0, 0.0], [0.0, 2.0]]), entries], [0, 2], (2, 4), np.dtype("float64")).toarray()
+    array([[1., 0., 0., 5.],
+           [0., 2., 6., 0.]])
+    """
+    ends = np.zeros(shape[0] + 1, np.int64)
+    for part in parts:
+        if isinstance(part, np.ndarray):
+            _count_dense(part, ends)
+        else:
+            ends[1:] += np.bincount(part[0], minlength=shape[0])
+    np.cumsum(ends, out=ends)
+    index_type = np.int32 if max(int(ends[-1]), shape[1]) < 2**31 else np.int64
+    indices, data, free = np.empty(ends[-1], index_type), np.empty(ends[-1], dtype), ends[:-1].copy()
+    with np.errstate(over="ignore"):  # what is too large for the type is not finite there
+        for part, first in zip(parts, firsts, strict=True):
+            if isinstance(part, np.ndarray):
+                _place_dense(part, first, free, indices, data)
+            else:
+                _place(part[0], part[1], part[2], first, free, indices, data)
+    X = sparse.csr_matrix((data, indices, ends.astype(index_type)), shape=shape, copy=False)
+    X.has_canonical_format = True
+    return X

@@ -19,6 +19,7 @@ from scipy import sparse
 from tithe.core.data import Array
 from tithe.core.errors import NoRowsError
 from tithe.core.parallel import available_threads
+from tithe.rows.effects import effect_scale, words_scale
 from tithe.rows.encodings import (
     MOST_QUOTED,
     BooleanEncoding,
@@ -31,9 +32,10 @@ from tithe.rows.encodings import (
     hashed_words,
 )
 from tithe.rows.forms import Form, date_order, looks_like, number_form, parsed_spans
+from tithe.rows.interleave import sparse_rows
 from tithe.rows.leaks import leak, target_kinds
 from tithe.rows.schema import MOST_RARE, Column, TableSchema
-from tithe.rows.uses import TableOptions
+from tithe.rows.uses import MEASURED_SCALES, TableOptions
 from tithe.rows.values import (
     are_truths,
     coded_texts,
@@ -79,6 +81,8 @@ _COVERED_SHARE = 0.9  # of the rows: if the values of a category that have a fea
 _STEP_SHARE = 0.98  # of the neighbours: between two runs of a sample there is a jump
 _LEAST_SPREAD = 1e-280
 _LEAST_OF_YEAR = 91.0  # days from which on the time of the year is told
+_LONG_TAILS = 4.0  # kurtosis: 3 for a normal distribution, 9 for an exponential one
+_REACH = 3.0  # standard deviations of the middle half: within it, numbers hardly change
 _HARMONICS = 3  # of each cycle of dates: with those of the week, each of its days can have an effect of its own
 _INDEX_NAME = re.compile(r"__index_level_\d+__")
 _UNNAMED = re.compile(r"(Unnamed: \d+)?")
@@ -98,6 +102,7 @@ def learn_schema(
     target: str | None = None,
     weight: str | None = None,
     row_id: str | None = None,
+    labels: Any = None,
 ) -> TableSchema:
     """Learn what each column of a table is and how it becomes features.
 
@@ -108,6 +113,8 @@ def learn_schema(
     options : TableOptions, optional
     target, weight, row_id : str, optional
         Columns that are no features.
+    labels : pyarrow.Array, optional
+        The target, if it is no column of the table.
 
     Returns
     -------
@@ -127,7 +134,9 @@ def learn_schema(
     if not table.num_rows:
         raise NoRowsError("There are no rows to learn a schema from.")
     if table.num_rows > SAMPLE_ROWS:
-        table = pa.concat_tables([table.slice(a, b - a) for a, b in spread_rows(table.num_rows)])
+        runs = spread_rows(table.num_rows)
+        labels = None if labels is None else pa.concat_arrays([labels.slice(a, b - a) for a, b in runs])
+        table = pa.concat_tables([table.slice(a, b - a) for a, b in runs])
     table = table.unify_dictionaries()
     special = [name for name in (target, weight, row_id) if name is not None]
     names = _names(table.schema.names, options, special)
@@ -150,17 +159,29 @@ def learn_schema(
         n_rows=table.num_rows,
     )
     schema.check_relations()
-    return schema if target is None else with_leaks(schema, table, table.column(target))
+    labels = labels if target is None else one_array(table.column(target))
+    return schema if labels is None else with_target(schema, table, labels)
 
 
-def with_leaks(schema: TableSchema, table: pa.Table, target: Any) -> TableSchema:
-    """The schema with a note at each column of the table that alone predicts the target nearly without error."""
-    kinds, columns = target_kinds(one_array(target), schema.na), []
+def with_target(schema: TableSchema, table: pa.Table, labels: Any) -> TableSchema:
+    """The schema with what its columns say about the target, in rows of a table.
+
+    A column that alone predicts it nearly without error gets a note, and categories the scale of their effects.
+    """
+    kinds, columns = target_kinds(labels, schema.na), []
     for column in schema.columns:
-        found = ""
-        if column.encoding is not None:
-            found = leak(one_array(table.column(column.name)), column.encoding, kinds, schema.na)
-        columns.append(replace(column, note=f"{found}: a probable leak" if found else ""))
+        encoding, found = column.encoding, ""
+        if encoding is not None:
+            values = one_array(table.column(column.name))
+            found = leak(values, encoding, kinds, schema.na)
+            if isinstance(encoding, CategoryEncoding) and encoding.values:
+                codes = coded_texts(values, schema.na)[0]
+                encoding = replace(encoding, scale=effect_scale(codes, kinds[0], is_class=kinds[1]))
+            if isinstance(encoding, WordsEncoding):
+                entries = replace(encoding, bad=False).entries(values, schema.na)
+                Z = sparse_rows([entries], [0], (len(values), encoding.width), np.dtype("float64"))
+                encoding = replace(encoding, scale=words_scale(Z, kinds[0], is_class=kinds[1]))
+        columns.append(replace(column, encoding=encoding, note=f"{found}: a probable leak" if found else ""))
     return replace(schema, columns=tuple(columns))
 
 
@@ -181,6 +202,19 @@ def _names(present: Sequence[str], options: TableOptions, special: Sequence[str]
     if options.columns is not None:
         return list(options.columns)
     return [name for name in present if name not in (*options.exclude, *special)]
+
+
+def _with_tails_drawn_in(encoding: NumberEncoding, present: Array) -> NumberEncoding:
+    """The encoding of numbers, ascending, with a reach if their tails are long: the kurtosis is above that of most."""
+    low, middle, high = (float(q) for q in np.quantile(present, [0.25, 0.5, 0.75]))
+    away = np.abs(present - middle)
+    spread = (high - low) / 1.349 or float(np.median(away[away > 0.0]))
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        shares = (present - present.mean()) / away.max()
+        kurtosis = np.mean(shares**4) / np.mean(shares**2) ** 2
+    reach = _REACH * spread
+    is_long = kurtosis > _LONG_TAILS and reach > _LEAST_SPREAD and away.max() / reach < np.inf
+    return replace(encoding, middle=middle, reach=reach) if is_long else encoding
 
 
 def _exact_in_float32(column: Column, type_: pa.DataType) -> bool:
@@ -229,7 +263,7 @@ class _Learner:
 
     # -- numbers, truth and dates ----------------------------------------------------------------
 
-    def _number(self, name: str, numbers: Array, form: str = "") -> Column:
+    def _number(self, name: str, numbers: Array, form: str = "", *, draw_in: bool = True) -> Column:
         present, n_gaps, n_distinct = _present(numbers)
         if not len(present):
             return self._all_gaps(name, n_gaps)
@@ -242,9 +276,12 @@ class _Learner:
                 return column(what="constant")
             if _is_identifier(name, numbers, n_distinct):
                 return column(what="identifier", loss=_ID_LOSS)
-        center, spread = self._scaling(present)
         fill, marked = self._fill(present), self._marks(n_gaps)
-        encoding = NumberEncoding(center=center, spread=spread, fill=fill, marked=marked, form=form)
+        encoding = NumberEncoding(center=0.0, spread=1.0, fill=fill, marked=marked, form=form)
+        if self.options.scale == "auto" and draw_in and n_distinct > 2:
+            encoding = _with_tails_drawn_in(encoding, present)
+        center, spread = self._scaling(encoding.drawn_in(present))
+        encoding = replace(encoding, center=center, spread=spread)
         doubt = "whole numbers such as 20130131 look like dates, but are taken as numbers" if _are_days(present) else ""
         return column(what="number", encoding=encoding, doubt=doubt)
 
@@ -301,7 +338,7 @@ class _Learner:
         return column(what="date", encoding=encoding)
 
     def _clock(self, name: str, hours: Array) -> Column:
-        column = self._number(name, hours)
+        column = self._number(name, hours, draw_in=False)
         if not isinstance(column.encoding, NumberEncoding):
             return column
         old = column.encoding
@@ -432,14 +469,17 @@ class _Learner:
         if column.encoding is None or not counts:
             return column
         learned = self._categorical(column.name, counts, column.n_gaps)
-        return replace(learned, doubt=column.doubt, note=column.note)
+        new, old = learned.encoding, column.encoding
+        if isinstance(new, CategoryEncoding) and new.values and isinstance(old, CategoryEncoding):
+            new = replace(new, scale=old.scale)
+        return replace(learned, encoding=new, doubt=column.doubt, note=column.note)
 
     def counted(self, name: str, counts: dict[str, int]) -> Column:
         """A column of which the counts of its values are known, one of them by far the most frequent."""
         times = np.array(list(counts.values()))
         shown = np.maximum(1, times * SAMPLE_ROWS // times.sum())
         column = self._text(name, pa.array(np.repeat(np.array(list(counts), dtype=object), shown)))
-        if not isinstance(column.encoding, NumberEncoding) or self.options.scale != "standard":
+        if not isinstance(column.encoding, NumberEncoding) or self.options.scale not in MEASURED_SCALES:
             return column
         numbers = numbers_of(pa.array(list(counts)), (), column.encoding.form)
         numbers = np.where(np.isfinite(numbers), numbers, column.encoding.fill or 0.0)  # an odd value is a gap

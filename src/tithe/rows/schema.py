@@ -34,7 +34,7 @@ from tithe.rows.encodings import (
     VectorEncoding,
     WordsEncoding,
 )
-from tithe.rows.interleave import interleave
+from tithe.rows.interleave import interleave, sparse_rows
 from tithe.rows.uses import ColumnUse as ColumnUse
 from tithe.rows.uses import ColumnWatch as ColumnWatch
 from tithe.rows.uses import uses_as_html, uses_as_text
@@ -368,8 +368,12 @@ class TableSchema(Storable):
 
     def in_units(self, points: Array, first: int) -> Array:
         """The features from number ``first`` on (n, k) in the units of their columns."""
-        centers, factors = self._scaling[:, first : first + points.shape[1]]
+        last = first + points.shape[1]
+        centers, factors = self._scaling[:, first:last]
         units: Array = points / factors + centers
+        for place, column in zip(self.first_features, self.used, strict=True):
+            if first <= place < last and isinstance(column.encoding, NumberEncoding):
+                units[:, place - first] = column.encoding.drawn_out(units[:, place - first])
         units[np.abs(units) < _ROUNDING * (np.abs(centers) + 1.0 / factors)] = 0.0
         return units
 
@@ -411,14 +415,7 @@ class TableSchema(Storable):
     @cached_property
     def _scaling(self) -> Array:
         """The centre of every feature and the factor that follows: (2, n_features)."""
-        plain = (0.0, 1.0)
-        pairs = [
-            pair
-            for column in self.used
-            for pair in (
-                column.encoding.scaling if isinstance(column.encoding, DenseEncoding) else [plain] * column.width
-            )
-        ]
+        pairs = [pair for column in self.used for pair in column.encoding.scaling]  # type: ignore[union-attr]
         centers, spreads = np.array(pairs).T
         return np.stack([centers, 1.0 / spreads])
 
@@ -437,16 +434,16 @@ class TableSchema(Storable):
 
     def encode_sparse(self, batch: Any) -> Any:
         """The rows of a batch as a CSR matrix."""
-        parts, first = [], 0
+        parts: list[Any] = []
         for column, values in zip(self.used, self._arrays(batch), strict=True):
+            encoding = column.encoding
             with _naming(column):
-                entries = column.encoding.entries(values, self.na)  # type: ignore[union-attr]
-            parts.append((entries.rows, entries.places + first, entries.values))
-            first += column.width
-        rows, places, values = (np.concatenate(part) for part in zip(*parts, strict=True))
-        X = sparse.csr_matrix((values.astype(self.dtype), (rows, places)), shape=(batch.num_rows, first))
-        X.sum_duplicates()
-        return X
+                if isinstance(encoding, DenseEncoding):
+                    parts.append(np.empty((batch.num_rows, encoding.width)))
+                    encoding.encode(values, self.na, parts[-1])
+                else:
+                    parts.append(encoding.entries(values, self.na))  # type: ignore[union-attr]
+        return sparse_rows(parts, self.first_features, (batch.num_rows, self.n_features), np.dtype(self.dtype))
 
     def _arrays(self, batch: Any) -> Iterator[Any]:
         """The columns that become features, in the order of the features."""

@@ -14,7 +14,8 @@ from tithe.core.params import Boolean, Constraint, OneOf, WholeNumber, check_par
 
 _MOST_SHOWN = 8  # losses in a warning
 _COUNTS = ("gaps", "unreadable", "unseen", "outside")
-SCALES = ("standard", "robust", "none")
+SCALES = ("auto", "standard", "robust", "none")
+MEASURED_SCALES = ("auto", "standard")  # by mean and deviation, which all rows tell better than a sample
 IMPUTATIONS = ("median", "mean", "zero", "none")
 CATEGORIES = ("auto", "onehot", "hash", "error")
 DATES = ("parts", "number", "drop", "error")
@@ -39,7 +40,7 @@ class TableOptions:
 
     columns: Sequence[str] | None = None
     exclude: Sequence[str] = ()
-    scale: str = "standard"
+    scale: str = "auto"
     impute: str = "median"
     categories: str = "auto"
     n_hashes: int | None = None
