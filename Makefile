@@ -123,7 +123,7 @@ bench: $(READY)  ## every number that README and documentation quote, from the d
 	$(BIN)/python benchmarks/film.py
 	$(BIN)/python benchmarks/dictionary.py --data $(DATA) --seeds 1
 	$(BIN)/python benchmarks/boosting.py --data $(DATA) --rows 40000 --seeds 3 --rounds 100
-	$(BIN)/python benchmarks/boosting_search.py --data $(DATA) --rows 100000 --candidates 10
+	$(BIN)/python benchmarks/boosting_search.py --data $(DATA)
 	$(BIN)/python benchmarks/paco.py --data $(DATA)
 	$(BIN)/python benchmarks/paco.py --changes
 	$(BIN)/python benchmarks/tables.py
