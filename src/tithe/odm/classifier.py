@@ -43,7 +43,7 @@ from tithe.odm.solvers.partition import PartitionSolver
 from tithe.odm.solvers.path import check_memory, held_out, kernel_product
 from tithe.odm.solvers.two_classes import Dual, KernelSolution, solve_two_classes
 
-_MAX_WHOLE_ROWS = 15_000  # rows up to which "auto" fits all of them at once
+_MAX_WHOLE_ROWS = 10_000  # rows up to which "auto" fits all of them at once
 _SINGLE_GAP = 1e-5  # relative gap that single precision may leave
 _MAX_GAP_RATIO = 10.0  # times the gap of the fit: beyond, the rows are other ones
 
@@ -92,7 +92,7 @@ class ODMClassifier(KernelMachine, ClassifierMixin, Described, BaseEstimator):
     solver : {"auto", "direct", "partition"} or PartitionSolver
         For two classes: all rows at once, or machines of parts of the rows that are merged into one of all rows by a
         few products with the kernel matrix (after Wang et al., "Scalable optimal margin distribution machine", IJCAI
-        2023). Both give the same machine, to ``tol``. "auto" is "partition" beyond 15,000 rows, unless the intercept
+        2023). Both give the same machine, to ``tol``. "auto" is "partition" beyond 10,000 rows, unless the intercept
         is free or there are more than two classes, for which there is no "partition". `PartitionSolver` sets the
         number of parts and the engine that solves them.
     max_iter : int
@@ -245,8 +245,8 @@ class ODMClassifier(KernelMachine, ClassifierMixin, Described, BaseEstimator):
     ) -> KernelSolution:
         dual = Dual(gram=gram, sign=2.0 * codes - 1.0, cost=cost, mu=float(self.mu), theta=float(self.theta))
         options: dict[str, Any] = {"tol": self._inner_tol(len(codes)), "max_iter": self.max_iter, "rng": rng}
-        # Covertype, tol=1e-3, defaults: .7 of the time for 25,000 rows (1.2 for 12,500); a sixth with lam = 10^4
-        # and theta = .8
+        # of the time of all rows at once, on ijcnn1 and Covertype with 10,000 rows: 0.8 and 1.4; 0.7 and 0.3 with
+        # lam = 10^4 and theta = 0.8; with 20,000 rows: 1.2 and 1.0, and 0.4 and 0.3
         use_parts = self._always_parts or (self.solver == "auto" and len(codes) > _MAX_WHOLE_ROWS and not free)
         if not use_parts:
             return solve_two_classes(dual, free=free, **options)
