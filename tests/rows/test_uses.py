@@ -82,3 +82,20 @@ def test_good_columns_are_no_leaks():
     assert not learn_schema(pa.Table.from_pandas(frame), target="y").notes()
     frame["y"] = y
     assert not learn_schema(pa.Table.from_pandas(frame), target="y").notes()
+
+
+def test_columns_of_nearly_one_value_are_noted() -> None:
+    rare = np.arange(4000) % 2000 == 0
+    columns = {"number": np.where(rare, 7.5, 3.0), "yes": ~rare, "text": np.where(rare, "odd", "usual"), "fine": rare}
+    table = pa.table({**columns, "fine": np.arange(4000) % 500})
+    schema = learn_schema(table)
+    assert schema.notes() == (
+        "'number': nearly constant, 2 of 4,000 values are not 3.",
+        "'yes': nearly constant, 2 of 4,000 values are not True.",
+        "'text': nearly constant, 2 of 4,000 values are not 'usual'.",
+    )
+    assert not schema.losses()
+    frame = pd.DataFrame(table.to_pydict())
+    with pytest.warns(tithe.EncodingWarning, match="These columns need a look:\n- 'number': nearly constant"):
+        tithe.build_coreset(frame, objective="kmeans", coreset_size=100, random_state=0)
+    assert not learn_schema(table.slice(0, 500)).notes()  # too few rows to tell

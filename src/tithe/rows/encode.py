@@ -49,7 +49,7 @@ def frame_schema(X: Any, encode: Any, y: Any = None, *, takes_gaps: bool = False
             lambda features: [feature_sums(*_scaled_numbers(schema, table, features))],
             lambda names, na: (value_counts(batch, names, na) for batch in table.select(list(names)).to_batches()),
         )
-    announce(schema.losses())
+    announce(schema.losses(), notes=schema.notes())
     return schema
 
 

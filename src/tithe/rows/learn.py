@@ -81,6 +81,8 @@ _COVERED_SHARE = 0.9  # of the rows: if the values of a category that have a fea
 _STEP_SHARE = 0.98  # of the neighbours: between two runs of a sample there is a jump
 _LEAST_SPREAD = 1e-280
 _LEAST_OF_YEAR = 91.0  # days from which on the time of the year is told
+_NEARLY = 0.999  # of the rows have one value
+_ROWS_TO_NOTE = 1000
 _LONG_TAILS = 4.0  # kurtosis: 3 for a normal distribution, 9 for an exponential one
 _REACH = 3.0  # standard deviations of the middle half: within it, numbers hardly change
 _HARMONICS = 3  # of each cycle of dates: with those of the week, each of its days can have an effect of its own
@@ -181,7 +183,9 @@ def with_target(schema: TableSchema, table: pa.Table, labels: Any) -> TableSchem
                 entries = replace(encoding, bad=False).entries(values, schema.na)
                 Z = sparse_rows([entries], [0], (len(values), encoding.width), np.dtype("float64"))
                 encoding = replace(encoding, scale=words_scale(Z, kinds[0], is_class=kinds[1]))
-        columns.append(replace(column, encoding=encoding, note=f"{found}: a probable leak" if found else ""))
+        notes = [column.note] if column.note else []
+        notes += [f"{found}: a probable leak"] if found else []
+        columns.append(replace(column, encoding=encoding, note="; ".join(notes)))
     return replace(schema, columns=tuple(columns))
 
 
@@ -202,6 +206,14 @@ def _names(present: Sequence[str], options: TableOptions, special: Sequence[str]
     if options.columns is not None:
         return list(options.columns)
     return [name for name in present if name not in (*options.exclude, *special)]
+
+
+def _nearly_constant(value: Any, times: int, n_values: int) -> str:
+    """What to note of a column whose most frequent value, quoted, stands in nearly all of its rows; else empty."""
+    if n_values < _ROWS_TO_NOTE or not _NEARLY <= times / n_values < 1.0:
+        return ""
+    shown = f"{value:.6g}" if isinstance(value, float) else repr(value)[:MOST_QUOTED]
+    return f"nearly constant, {n_values - times:,} of {n_values:,} values are not {shown}"
 
 
 def _with_tails_drawn_in(encoding: NumberEncoding, present: Array) -> NumberEncoding:
@@ -283,7 +295,11 @@ class _Learner:
         center, spread = self._scaling(encoding.drawn_in(present))
         encoding = replace(encoding, center=center, spread=spread)
         doubt = "whole numbers such as 20130131 look like dates, but are taken as numbers" if _are_days(present) else ""
-        return column(what="number", encoding=encoding, doubt=doubt)
+        middle = present[len(present) // 2]
+        n_same = int(np.searchsorted(present, middle, "right") - np.searchsorted(present, middle))
+        return column(
+            what="number", encoding=encoding, doubt=doubt, note=_nearly_constant(middle, n_same, len(present))
+        )
 
     def _vector(self, name: str, values: Any) -> Column:
         """Lists of numbers of one length, with one center and spread, so that no coordinate outweighs another."""
@@ -312,7 +328,9 @@ class _Learner:
         if n_distinct == 1 and not n_gaps and not self.explicit:
             return column(what="constant")
         encoding = BooleanEncoding(fill=self._fill(present), marked=self._marks(n_gaps))
-        return column(what="boolean", encoding=encoding)
+        n_true = int(present.sum())
+        most = (True, n_true) if 2 * n_true > len(present) else (False, len(present) - n_true)
+        return column(what="boolean", encoding=encoding, note=_nearly_constant(*most, len(present)))
 
     def _date(self, name: str, days: Array, order: str = "") -> Column:
         present, n_gaps, n_distinct = _present(days)
@@ -459,7 +477,10 @@ class _Learner:
     def _categorical(self, name: str, counts: dict[str, int], n_gaps: int) -> Column:
         encoding, loss = self.category(counts, n_gaps)
         rare = sorted(crc32(text.encode()) for text in counts.keys() - set(encoding.values))
-        column = Column(name=name, what="category", encoding=encoding, n_gaps=n_gaps, n_distinct=len(counts), loss=loss)
+        most = max(counts, key=lambda text: counts[text])
+        note = _nearly_constant(most, counts[most], sum(counts.values()))
+        about: dict[str, Any] = {"n_gaps": n_gaps, "n_distinct": len(counts), "loss": loss, "note": note}
+        column = Column(name=name, what="category", encoding=encoding, **about)
         return replace(column, rare=tuple(rare)) if len(rare) <= MOST_RARE else column
 
     def of_all_rows(self, column: Column, counts: dict[str, int]) -> Column:

@@ -190,16 +190,19 @@ def uses_as_html(uses: Iterable[ColumnUse]) -> str:
 def announce(losses: Sequence[str], *, notes: Sequence[str] = (), strict: bool = False) -> None:
     """Warn of what the encoding of a table loses, and of what is to note; raise ValueError if a loss is ``strict``."""
     if notes:
-        warn_caller("\n".join(("These columns need a look:", *(f"- {note}" for note in notes))), EncodingWarning)
+        warn_caller(f"These columns need a look:\n{_shown(notes, 'notes')}", EncodingWarning)
     if not losses:
         return
-    shown = "\n".join(f"- {loss}" for loss in losses[:_MOST_SHOWN])
-    more = f"\n- and {len(losses) - _MOST_SHOWN} more: see schema.losses()" * (len(losses) > _MOST_SHOWN)
+    shown = _shown(losses, "losses")
     if strict:
-        raise ValueError(f"strict=True, and the encoding of these columns loses something:\n{shown}{more}")
-    warn_caller(
-        f"The encoding of these columns loses something (strict=True refuses it):\n{shown}{more}", EncodingWarning
-    )
+        raise ValueError(f"strict=True, and the encoding of these columns loses something:\n{shown}")
+    warn_caller(f"The encoding of these columns loses something (strict=True refuses it):\n{shown}", EncodingWarning)
+
+
+def _shown(lines: Sequence[str], name: str) -> str:
+    """A line for each of the first; how many more there are."""
+    more = [f"and {len(lines) - _MOST_SHOWN} more: see schema.{name}()"] * (len(lines) > _MOST_SHOWN)
+    return "\n".join(f"- {line}" for line in (*lines[:_MOST_SHOWN], *more))
 
 
 def announce_unlike(columns: Iterable[ColumnWatch]) -> None:
