@@ -31,7 +31,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "coreset of 25 %": {},
     "uniform 25 %": {"construction": "uniform"},
     "coreset of 25 %, leaves": {"leaves": True},
-    "coreset of 25 %, halving": {"halving": 3},
+    "coreset of 25 %, halving": {"halving": 3, "leaves": False},
     "coreset of 25 %, halving, leaves": {"halving": 3, "leaves": True},
     "coreset of 5 %": {"coreset_size": 0.05},
 }

@@ -10,6 +10,7 @@ import pytest
 from leaf_source import LeafSource
 from lightgbm import LGBMClassifier, LGBMRegressor
 from scipy.stats import randint
+from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -56,7 +57,7 @@ def test_a_larger_part_contains_a_smaller_and_has_the_weight_of_each_class(rows)
 
 def test_halving_fits_fewer_to_more_rows(rows) -> None:
     X, y = rows
-    options = {**OPTIONS, "coreset_size": 4800, "halving": 2}
+    options = {**OPTIONS, "coreset_size": 4800, "halving": 2, "leaves": True}
     search = CoresetSearchCV(LGBMClassifier(**FAST), GRID, **options).fit(X, y)
     results = search.cv_results_
     assert sorted(results["iter"].tolist()) == [0, 0, 1, 2]
@@ -71,6 +72,20 @@ def test_halving_fits_fewer_to_more_rows(rows) -> None:
     assert whole.cv_results_["mean_test_score"][best] == results["mean_test_score"][best]  # the last rung has all rows
     with pytest.raises(ValueError, match="halving"):
         CoresetSearchCV(LGBMClassifier(**FAST), GRID, **{**options, "refit": lambda results: 0}).fit(X, y)
+
+
+def test_halving_ranks_trees_by_leaves_of_other_rows_or_warns(rows) -> None:
+    X, y = rows
+    options = {**OPTIONS, "coreset_size": 4000, "halving": 3}
+    found = [
+        CoresetSearchCV(LGBMClassifier(**FAST), GRID, **options, **leaves).fit(X, y).cv_results_["mean_test_score"]
+        for leaves in ({}, {"leaves": True})
+    ]
+    np.testing.assert_array_equal(*found)
+    for trees, leaves in ((LGBMClassifier(**FAST), False), (HistGradientBoostingClassifier(max_iter=20), "auto")):
+        grid = {"learning_rate": [0.1, 0.3, 0.5]}
+        with pytest.warns(UserWarning, match="halving ranks boosted trees by fits to few rows"):
+            CoresetSearchCV(trees, grid, **options, leaves=leaves).fit(X, y)
 
 
 def test_leaves_of_other_rows_rank_candidates(rows) -> None:

@@ -47,6 +47,7 @@ from tithe.fit.labels import (
 from tithe.fit.results import probe
 from tithe.meta.ensembles import ensemble_of, learning_objective
 from tithe.meta.estimator import CoresetEstimator
+from tithe.meta.leaves import leaf_obstacle
 from tithe.meta.other_estimators import (
     OriginalRows,
     OuterEstimator,
@@ -83,7 +84,7 @@ _CONSTRAINTS: dict[str, Constraint] = {
     "n_iter": OneOf(None) | WholeNumber(least=1),
     "refit_on": OneOf("coreset", "all", "leaves"),
     "halving": OneOf(None) | WholeNumber(least=2),
-    "leaves": Boolean(),
+    "leaves": OneOf("auto") | Boolean(),
     "n_jobs": OneOf(None) | Instance(numbers.Integral, "an integer other than 0"),
     "verbose": WholeNumber(),
     "error_score": OneOf("raise") | Instance(numbers.Real, "a number"),
@@ -152,9 +153,9 @@ class CoresetSearchCV(OuterEstimator, Described, MetaEstimatorMixin, BaseEstimat
         the best, go on to a part that is ``halving`` times as large and contains it, until the whole coreset is used.
         ``cv_results_`` has the last scores of each, with ``iter`` and ``n_resources``, and ranks by ``iter`` first.
         Scores on the way are of a part of the rows held out, at least 5,000.
-    leaves : bool
+    leaves : {"auto", True, False}
         Rank candidates of LightGBM and XGBoost by trees that are grown on a fifth of the rows, and whose leaves get
-        values from the other rows: the scores take less time.
+        values from the other rows. ``"auto"``: with ``halving``, where trees of few rows alone rank wrongly.
     random_state : int, RandomState, Generator or None
         For the coresets and for drawing candidates. Estimator and splitter have their own.
     n_iter : int or None
@@ -253,7 +254,7 @@ class CoresetSearchCV(OuterEstimator, Described, MetaEstimatorMixin, BaseEstimat
         refit: Any = True,
         refit_on: str = "coreset",
         halving: int | None = None,
-        leaves: bool = False,
+        leaves: bool | str = "auto",
         random_state: Any = None,
         n_iter: int | None = None,
         error_score: Any = np.nan,
@@ -458,6 +459,18 @@ class CoresetSearchCV(OuterEstimator, Described, MetaEstimatorMixin, BaseEstimat
         shares.count(data)
         return reducer.source_folds(data, shares, checkpoint), n_folds
 
+    def _ranks_by_leaves(self) -> bool:
+        """Whether leaves get values from other rows. A warning says where ranks would need it, and it cannot be."""
+        asked = self.halving is not None if self.leaves == "auto" else bool(self.leaves)
+        if self.halving is not None and ensemble_of(self.estimator) is not None:
+            obstacle = leaf_obstacle(self.estimator) if asked else "leaves=False"
+            if obstacle is not None:
+                warn_caller(
+                    f"halving ranks boosted trees by fits to few rows, on which other candidates are best than on all "
+                    f"rows, and their leaves get no values from further rows ({obstacle}): leave halving out."
+                )
+        return asked
+
     def _search(
         self, candidates: list[Params], folds: Iterator[Fold], n_folds: int, frame: Any = None
     ) -> dict[str, Any]:
@@ -472,7 +485,7 @@ class CoresetSearchCV(OuterEstimator, Described, MetaEstimatorMixin, BaseEstimat
             verbose=self.verbose,
             n_candidates=len(candidates),
             n_folds=n_folds,
-            leaves=self.leaves,
+            leaves=self._ranks_by_leaves(),
         )
         given = OriginalRows()
         if takes_categories(self.estimator):
