@@ -7,6 +7,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import threading
 import time
 from itertools import pairwise
 from pathlib import Path
@@ -244,7 +245,8 @@ def test_a_stream_that_waits_for_rows_is_stopped(tmp_path) -> None:
     program = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
     program += "import tithe.rows.leaves; tithe.rows.leaves.LEAF_ROWS = 4096\n"
     program += "from tithe.cli.main import main; main()"
-    arguments = ["stream", "-", "-k", "3", "-m", "100", "--checkpoint-every", "0", "-o", str(tmp_path / "c.parquet")]
+    arguments = ["stream", "-", "-k", "3", "-m", "100", "--leaf-size", "4096", "--checkpoint-every", "0"]
+    arguments += ["-o", str(tmp_path / "c.parquet")]
     process = subprocess.Popen(
         [sys.executable, "-c", program, *arguments],
         stdin=subprocess.PIPE,
@@ -262,7 +264,10 @@ def test_a_stream_that_waits_for_rows_is_stopped(tmp_path) -> None:
             seen, since = generation(tmp_path / "c.parquet.checkpoint"), time.monotonic()
         time.sleep(0.02)
     process.send_signal(signal.SIGINT)
+    late = threading.Timer(60.0, process.kill)  # a signal that is lost is a failure, and no wait for ever
+    late.start()
     said = process.stderr.read().decode()
+    late.cancel()
     assert process.wait(60) == 1, said
     assert "Stopped" in said and "--resume" in said and "Traceback" not in said
     assert load_coreset(tmp_path / "c.parquet").n_seen >= 4096

@@ -6,10 +6,12 @@ import json
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 from scipy import sparse, stats
 
+import tithe
 from tithe import (
     Block,
     CoresetStream,
@@ -346,3 +348,22 @@ def test_sizes_of_sites_by_cost_need_clusters(rng) -> None:
         site_sizes([coreset], 10)
     with pytest.raises(ValueError, match="coreset_size"):
         site_sizes([coreset, coreset], 1)
+
+
+def test_sites_without_gaps_need_no_common_median(tmp_path) -> None:
+    """What would fill the gaps of a column says nothing of rows without any."""
+    rng = np.random.default_rng(0)
+    parts = []
+    for site in range(2):
+        path = tmp_path / f"{site}.parquet"
+        pd.DataFrame(rng.normal(site, 1.0, (2000, 2)), columns=["a", "b"]).to_parquet(path)
+        source = tithe.open_dataset(path, scale="none")
+        parts.append(tithe.build_coreset(source, objective="kmeans", coreset_size=100, random_state=site))
+    assert tithe.merge_coresets(parts, coreset_size=100, random_state=0).n_seen == 4000
+    frame = pd.read_parquet(path)
+    frame.loc[3, "a"] = np.nan
+    with_gaps = tithe.build_coreset(
+        tithe.open_dataset(frame, scale="none"), objective="kmeans", coreset_size=100, random_state=0
+    )
+    with pytest.raises(ValueError, match="a differs"):
+        tithe.merge_coresets([parts[0], with_gaps], coreset_size=100, random_state=0)

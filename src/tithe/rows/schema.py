@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from importlib.util import find_spec
 from itertools import accumulate, groupby
@@ -238,9 +238,19 @@ class TableSchema(Storable):
         return {field.name: getattr(self, field.name) for field in fields(self)}  # without what is cached
 
     def same_features(self, other: TableSchema) -> bool:
-        """Whether both schemas make the same features of the same columns."""
-        pairs = [[(column.name, column.encoding) for column in schema.used] for schema in (self, other)]
-        return pairs[0] == pairs[1] and self.na == other.na
+        """Whether both schemas make the same features of the rows that they were learned from."""
+        return self.makes() == other.makes() and self.na == other.na
+
+    def makes(self) -> list[tuple[str, ColumnEncoding]]:
+        """The columns that become features and how, without what would fill the gaps of columns that have none."""
+        made = []
+        for column in self.used:
+            encoding = column.encoding
+            assert encoding is not None
+            if isinstance(encoding, DenseEncoding) and not column.n_gaps and encoding.fill is not None:
+                encoding = replace(encoding, fill=0.0)
+            made.append((column.name, encoding))
+        return made
 
     # -- what it says ----------------------------------------------------------------------------
 
