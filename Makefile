@@ -104,6 +104,7 @@ bench: $(READY)  ## every number that README and documentation quote, from the d
 	$(BIN)/python benchmarks/logistic.py --data $(DATA)
 	$(BIN)/python benchmarks/regression.py --data $(DATA) --parts speed
 	$(BIN)/python benchmarks/break_even.py --data $(DATA)
+	$(BIN)/python benchmarks/peers.py --data $(DATA)
 	$(BIN)/python benchmarks/certificates.py --data $(DATA) --rows 20000
 	$(BIN)/python benchmarks/logistic_search.py --data $(DATA)
 	$(BIN)/python benchmarks/margin_coresets.py --data $(DATA)
