@@ -99,3 +99,13 @@ def test_words():
     counts, words = words_of(pa.array(["Late, and LATE!", "", None, "Über-gut"]))
     assert counts.tolist() == [3, 0, 0, 2]
     assert words.to_pylist() == ["late", "and", "late", "über", "gut"]
+
+
+def test_gaps_alone_are_no_numbers_and_no_dates() -> None:
+    """A batch in which a column of amounts or dates has gaps alone."""
+    for n in (0, 3):
+        gaps = pa.array([None] * n, pa.string())
+        for form in ("", "point", "comma", "seconds"):
+            assert np.isnan(numbers_of(gaps, (), form)).all() and len(numbers_of(gaps, (), form)) == n
+        for order in ("", "mdy", "dmy"):
+            assert np.isnan(days_of(gaps, (), order)).all()

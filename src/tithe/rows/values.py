@@ -173,7 +173,7 @@ def _decoded(values: Any, numbers: Array) -> Array:
 def _few_values(texts: Any) -> Any:
     """The texts as a dictionary array if each stands there twice or more on average: parsing costs more; else None."""
     coded = texts.dictionary_encode()
-    return coded if 2 * len(coded.dictionary) <= len(coded) else None
+    return coded if 0 < 2 * len(coded.dictionary) <= len(coded) else None
 
 
 def parsed_numbers(texts: Any) -> Array:
