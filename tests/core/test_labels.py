@@ -35,3 +35,8 @@ def test_texts_of_both_kinds_are_equal() -> None:
     assert label_numbers(y, np.array(["a", "b"])).tolist() == [1, -1, 0]
     assert label_numbers(y.astype(str), np.array(["a", "b"], object)).tolist() == [1, -1, 0]
     assert distinct_labels(np.array([], object)).tolist() == []
+
+
+def test_labels_that_are_no_numbers_of_numpy_are_found() -> None:
+    labels = np.array([3, 2**70], dtype=object)
+    assert label_numbers(np.array([2**70, 3, 5], dtype=object), labels).tolist() == [1, 0, -1]

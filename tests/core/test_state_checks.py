@@ -75,3 +75,10 @@ def test_no_class_declares_a_stored_attribute_again_without_its_check() -> None:
                         name for base in cls.__mro__[1:] if issubclass(base, Storable) for name in base.stored_checks()
                     }
                     assert declared <= set(cls.stored_checks()), cls
+
+
+def test_whole_numbers_that_no_array_holds_are_refused() -> None:
+    check = check_of(float)
+    check.check("a number", 2**62, {})
+    with pytest.raises(FileFormatError, match="not a number in range"):
+        check.check("a number", 2**70, {})

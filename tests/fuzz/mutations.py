@@ -95,6 +95,8 @@ def changed_array(array: np.ndarray, rng: Rng) -> np.ndarray:
     """Another shape, type or order, or other values here and there."""
     way = int(rng.integers(8))
     if way == 0:
+        if array.dtype.kind == "V":
+            return np.frombuffer(array.tobytes(), np.uint8)
         return array.astype(pick(rng, _DTYPES)) if array.dtype.kind in "biuf" else array.astype("U")
     if way == 1:
         return _reshaped(array, rng)

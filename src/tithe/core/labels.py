@@ -66,7 +66,7 @@ def _as_texts(y: Array) -> Any:
 
     try:
         texts = pa.array(y)
-    except (pa.ArrowException, UnicodeError, TypeError):
+    except (pa.ArrowException, UnicodeError, TypeError, OverflowError):
         return None
     return texts if pa.types.is_string(texts.type) and not texts.null_count else None
 

@@ -79,7 +79,8 @@ class Number(Check):
 
     def check(self, name: str, value: Any, sizes: Sizes) -> None:
         real = isinstance(value, numbers.Real) and not isinstance(value, (bool, np.bool_))
-        fits = real and self.least <= value <= self.most and (math.isfinite(value) or not self.finite)
+        held = not isinstance(value, int) or abs(value) < 2**63  # no array of NumPy's numbers holds others
+        fits = real and held and self.least <= value <= self.most and (math.isfinite(value) or not self.finite)
         expect(fits, f"{name} is {_short_repr(value)}, not a number in range")
 
 
