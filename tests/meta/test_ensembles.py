@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from sklearn.preprocessing import StandardScaler
 
 from tithe import CoresetEstimator, load_model, save_model
 from tithe.meta.boosting import BoostingObjective
-from tithe.meta.ensembles import best_rounds, diverged, ensemble_of, learning_objective, log_loss_of, with_rounds
+from tithe.meta.ensembles import best_rounds, diverged, ensemble_of, learning_objective, with_rounds
 
 xgboost = pytest.importorskip("xgboost")
 FAST: dict[str, Any] = {"n_estimators": 30, "num_leaves": 15, "verbosity": -1, "n_jobs": 1, "random_state": 0}
@@ -170,8 +171,26 @@ def test_trees_that_diverge_are_bounded_or_not_kept() -> None:
 
     bounded = trees("lightgbm", 60).set_params(max_delta_step=1.0)
     assert not best_rounds(bounded, lambda at: X[at], y, None, 0.2, np.random.default_rng(0)).steadied
-    given = log_loss(y, bounded.fit(X, y).predict_proba(X), sample_weight=1.0 + y)
-    assert log_loss_of(bounded.predict_proba(X), y, 1.0 + y) == pytest.approx(given)
+
+
+def test_what_is_done_about_trees_that_diverge_is_said(rows, monkeypatch) -> None:
+    X, y = rows
+    options = {"coreset_size": 1500, "early_stopping": 0.2, "random_state": 0}
+    plain = CoresetEstimator(trees("lightgbm", 20), **options).fit(X, y)
+
+    def steadied(*arguments: Any) -> Any:
+        return replace(best_rounds(*arguments), steadied={"max_delta_step": 1.0})
+
+    with monkeypatch.context() as patch:
+        patch.setattr("tithe.meta.estimator.best_rounds", steadied)
+        with pytest.warns(UserWarning, match="bounded by max_delta_step=1"):
+            bounded = CoresetEstimator(trees("lightgbm", 20), **options).fit(X, y)
+    assert bounded.estimator_.get_params()["max_delta_step"] == 1.0
+    monkeypatch.setattr("tithe.meta.estimator.diverged", lambda *arguments: True)
+    with pytest.warns(UserWarning, match="Trees of the whole coreset diverge"):
+        part = CoresetEstimator(trees("lightgbm", 20), **options).fit(X, y)
+    kept = [model.estimator_.booster_.trees_to_dataframe()["count"].iloc[0] for model in (plain, part)]
+    assert kept[1] == pytest.approx(0.8 * kept[0], abs=3)  # the rows that were not set aside
 
 
 def test_pipelines_and_regressors_stop_early_and_others_are_refused(rows) -> None:

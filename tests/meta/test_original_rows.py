@@ -19,6 +19,7 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from tithe import CoresetEstimator, load_model, open_dataset, save_model
 from tithe.core.data import Block
+from tithe.meta.ensembles import learning_weights
 from tithe.rows.learn import learn_schema
 from tithe.rows.schema import frame_view
 
@@ -48,10 +49,10 @@ def test_trees_get_gaps_and_categories(frame, labels) -> None:
     assert model.estimator_.is_categorical_.tolist() == [False, True, False]
     rows, coreset = model.sample_indices_, model.coreset_
     alone = HistGradientBoostingClassifier(categorical_features="from_dtype", max_iter=20, random_state=0)
-    alone.fit(
-        frame.iloc[rows], labels[rows], sample_weight=coreset.weights() * (len(coreset) / coreset.weights().sum())
-    )
-    np.testing.assert_allclose(model.predict_proba(frame), alone.predict_proba(frame), rtol=1e-12)
+    weights = learning_weights(alone, coreset)
+    np.testing.assert_allclose(weights, coreset.weights() / coreset.weights().mean())
+    alone.fit(frame.iloc[rows], labels[rows], sample_weight=weights)
+    np.testing.assert_array_equal(model.predict_proba(frame), alone.predict_proba(frame))
     turned = frame[["income", "city", "age"]].assign(more=1)
     np.testing.assert_array_equal(model.predict(turned), alone.predict(frame))
     assert model.score(frame, labels) == alone.score(frame, labels) > 0.75

@@ -16,12 +16,14 @@ from sklearn.ensemble import (
     HistGradientBoostingClassifier,
     HistGradientBoostingRegressor,
 )
+from sklearn.metrics import log_loss
 from sklearn.pipeline import Pipeline
 
 from tithe.core.contracts import Objective
 from tithe.core.data import Array, Coreset, Rng
 from tithe.fit.labels import objective_for, usual_objective
 from tithe.meta.boosting import BoostingObjective
+from tithe.meta.leaves import mean_loss
 from tithe.meta.other_estimators import fit_arguments, last_step, library_of, with_categories
 
 _SAME = {"squared_error", "absolute_error", "quantile", "poisson", "gamma"}
@@ -237,7 +239,8 @@ def best_rounds(
         rounds = rounds_of(model, *parts)
         loss = np.inf
         if is_classifier(model):
-            loss = log_loss_of(_chances(model, parts[1][0], rounds), *parts[1][1:])
+            X, numbers, weight = parts[1]
+            loss = float(log_loss(numbers, _chances(model, X, rounds), sample_weight=weight, labels=np.unique(y)))
         return EarlyStop(rounds, aside, loss, steadied)
 
     as_given = stop(model)
@@ -260,16 +263,7 @@ def diverged(fitted: Any, rows: Callable[[Array], Any], y: Array, weight: Array 
     if not np.isfinite(stop.loss):
         return False
     at = np.flatnonzero(stop.aside)
-    chances, numbers = fitted.predict_proba(rows(at)), np.unique(y, return_inverse=True)[1]
-    return log_loss_of(chances, numbers[at], np.ones(len(at)) if weight is None else weight[at]) > stop.loss
-
-
-def log_loss_of(chances: Array, y: Array, weight: Array) -> float:
-    """The weighted log-loss of chances (n, K) for class numbers y."""
-    if not weight.sum():
-        return np.inf
-    least = np.finfo(np.float64).eps
-    return float(-np.average(np.log(np.clip(chances[np.arange(len(y)), y], least, 1.0)), weights=weight))
+    return mean_loss(fitted, rows(at), y[at], None if weight is None else weight[at]) > stop.loss
 
 
 def _slice(groups: Array, share: float, rng: Rng) -> Array:

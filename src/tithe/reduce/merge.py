@@ -148,7 +148,7 @@ def _check_schemas(first: Part, part: Part) -> None:
         words = ["no schema" if schema is None else "a schema" for schema in (ours, theirs)]
         raise ValueError(f"{_differ(first, part, 'kinds of sources', *words)} {how}")
     if ours is not None and theirs is not None and not ours.same_features(theirs):
-        pairs = zip_longest(ours.makes(), theirs.makes())
+        pairs = zip_longest(ours.comparable_encodings(), theirs.comparable_encodings())
         differing = ((a or b)[0] for a, b in pairs if a != b)
         column = next(differing, "the list of values that are gaps")
         raise ValueError(

@@ -59,7 +59,7 @@ def _labels(y: Any, n_rows: int) -> Any:
         return None
     try:
         return pa.array(np.asarray(y), from_pandas=True)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError):
+    except (pa.ArrowException, TypeError, OverflowError):  # such as labels of several kinds
         return None
 
 

@@ -168,7 +168,7 @@ def learn_schema(
 def with_target(schema: TableSchema, table: pa.Table, labels: Any) -> TableSchema:
     """The schema with what its columns say about the target, in rows of a table.
 
-    A column that alone predicts it nearly without error gets a note, and categories the scale of their effects.
+    A column that alone predicts it nearly without error gets a note, categories and texts the scale of their effects.
     """
     kinds, columns = target_kinds(labels, schema.na), []
     for column in schema.columns:

@@ -239,9 +239,9 @@ class TableSchema(Storable):
 
     def same_features(self, other: TableSchema) -> bool:
         """Whether both schemas make the same features of the rows that they were learned from."""
-        return self.makes() == other.makes() and self.na == other.na
+        return self.comparable_encodings() == other.comparable_encodings() and self.na == other.na
 
-    def makes(self) -> list[tuple[str, ColumnEncoding]]:
+    def comparable_encodings(self) -> list[tuple[str, ColumnEncoding]]:
         """The columns that become features and how, without what would fill the gaps of columns that have none."""
         made = []
         for column in self.used:
