@@ -13,6 +13,7 @@ from tithe.core.parallel import add_parts, over_parts, part_rows, single_blas_th
 from tithe.reduce.kernels import locate_draws
 
 _TILE_ROWS = 1024  # rows scored at a time: they and their scores stay in the second-level cache
+_ROWS_AT_ONCE = 65_536  # rows that an operation of NumPy takes at a time where its temporary arrays would be large
 _FLOAT32_SPREAD = (1e-12, 1e12)  # spread of the centres within which float32 scores can tell them apart
 _CSR_SLACK = 1e-14  # relative difference of scores below which float64 cannot tell two centres apart
 _OVERFLOW = 1e36  # a score beyond this is decided again in float64
@@ -395,9 +396,12 @@ def dz_seeds(
 
 def ring_codes(cost: Array, labels: Array | None, *, factor: float, power: int, last_layer: int) -> Array:
     """``label * (last_layer + 1) + layer`` of every row, with layer = ceil(log2(factor * cost) / power): (n,) int32."""
-    with np.errstate(divide="ignore"):
-        layers = np.ceil(np.log2(factor * cost) / power - 1e-12)
-    codes = np.clip(layers, 0.0, last_layer).astype(np.int32)
+    codes = np.empty(len(cost), np.int32)
+    for first in range(0, len(cost), _ROWS_AT_ONCE):  # a few rows at a time, for the temporary arrays are three of f64
+        rows = slice(first, first + _ROWS_AT_ONCE)
+        with np.errstate(divide="ignore"):
+            layers = np.ceil(np.log2(factor * cost[rows]) / power - 1e-12)
+        codes[rows] = np.clip(layers, 0.0, last_layer)
     return codes if labels is None else labels * np.int32(last_layer + 1) + codes
 
 
@@ -424,8 +428,16 @@ def _pick(codes, weight, keep_all, targets, draws, kept_rows):
 
 def group_masses(codes: Array, n_groups: int, weight: Array | None) -> tuple[Array, Array]:
     """Rows of positive weight and weight of each group."""
-    counts = np.bincount(codes if weight is None else codes[weight > 0.0], minlength=n_groups)
-    return counts, counts.astype(np.float64) if weight is None else np.bincount(codes, weight, n_groups)
+    counts, masses = np.zeros(n_groups, np.int64), np.zeros(n_groups)
+    for first in range(0, len(codes), _ROWS_AT_ONCE):  # bincount makes a copy of the codes in int64
+        some = codes[first : first + _ROWS_AT_ONCE]
+        if weight is None:
+            counts += np.bincount(some, minlength=n_groups)
+        else:
+            u = weight[first : first + _ROWS_AT_ONCE]
+            counts += np.bincount(some[u > 0.0], minlength=n_groups)
+            masses += np.bincount(some, u, n_groups)
+    return counts, counts.astype(np.float64) if weight is None else masses
 
 
 def draw_in_groups(
