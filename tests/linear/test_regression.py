@@ -243,3 +243,55 @@ def test_a_huber_fit_on_hardly_more_rows_than_coefficients_still_reaches_the_min
     y = X @ rng.normal(size=10) + 2.0 * rng.normal(size=200)
     few = CoresetHuberRegressor(alpha=0.01, coreset_size=20, random_state=0).fit(X, y)
     assert few.score(X, y) == pytest.approx(CoresetHuberRegressor(alpha=0.01).fit(X, y).score(X, y), abs=1e-3)
+
+
+# -- several outputs ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("options", [{}, {"fit_intercept": False}])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_several_outputs_equal_ridge(options, dtype) -> None:
+    """Coefficients, predictions and scores of three targets, each with its own penalty."""
+    rng = np.random.default_rng(0)
+    X, weight = rng.normal(2.0, 1.0, size=(3000, 4)).astype(dtype), rng.exponential(size=3000)
+    Y = X @ rng.normal(size=(4, 3)) + rng.normal(size=(3000, 3))
+    alpha = [0.1, 10.0, 1000.0]
+    model = CoresetRidge(alpha, **options).fit(X, Y, weight)
+    other = Ridge(alpha, **options).fit(X.astype(np.float64), Y, weight)
+    tol = 1e-7 if dtype == np.float64 else 1e-5
+    np.testing.assert_allclose(model.coef_, other.coef_, atol=tol)
+    np.testing.assert_allclose(model.intercept_, other.intercept_, atol=tol)
+    assert model.coef_.dtype == dtype and model.predict(X).shape == (3000, 3)
+    assert model.score(X, Y, weight) == pytest.approx(other.score(X, Y, weight), abs=tol)
+    residuals = Y - other.predict(X)
+    loss = weight @ (residuals**2).sum(axis=1) + (np.array(alpha) * (other.coef_**2).sum(axis=1)).sum()
+    assert model.objective_curve_[-1] == pytest.approx(loss, rel=1e-6)
+    for certificate in (model.certificate_, model.certify(X, Y, weight)):
+        assert certificate.kind == "exact" and certificate.value < 1e-9 * loss
+    worse = CoresetRidge(alpha, **options).fit(X[:300], Y[:300], weight[:300])
+    excess = worse.certify(X, Y, weight).value
+    parts = weight @ (Y - worse.predict(X)) ** 2 + np.array(alpha) * (worse.coef_.astype(float) ** 2).sum(axis=1)
+    assert excess == pytest.approx(parts.sum() - loss, rel=1e-3)
+    assert set(model.summary()["coefficients"][0]["coefficients"]) == {"0", "1", "2"}
+
+
+def test_several_outputs_of_many_columns_are_certified(tmp_path) -> None:
+    """A curvature of 1,200 columns is not kept: the fit goes on until the bound is below the tolerance."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(2000, 1200))
+    Y = X[:, :2] + rng.normal(size=(2000, 2))
+    model = CoresetRidge(5.0).fit(X, Y)
+    assert model.certificate_.bound < 1e-4 * model.objective_curve_[-1]
+    np.testing.assert_allclose(model.coef_, Ridge(5.0).fit(X, Y).coef_, atol=1e-3)
+    save_model(model, tmp_path / "model.tithe")
+    np.testing.assert_array_equal(load_model(tmp_path / "model.tithe").predict(X), model.predict(X))
+
+
+def test_wrong_penalties_of_several_outputs() -> None:
+    X, Y = np.zeros((5, 2)), np.zeros((5, 3))
+    with pytest.raises(ValueError, match="2 penalties for 3 outputs"):
+        CoresetRidge([1.0, 2.0]).fit(X, Y)
+    with pytest.raises(ValueError, match="alpha must be a number of at least 0"):
+        CoresetRidge([1.0, 2.0]).fit(X, Y[:, 0])
+    with pytest.raises(ValueError, match="inconsistent numbers of samples"):
+        CoresetRidge().fit(X, Y[:4])

@@ -30,6 +30,8 @@ class NewtonDescent:
         The start.
     few : Block
         Rows that weigh as much as all; if all rows are in memory, they may be all.
+    hessian : array, optional
+        The curvature of all rows, if it is known already and the same everywhere.
 
     Attributes
     ----------
@@ -39,15 +41,17 @@ class NewtonDescent:
         The loss at the start and after each step; it never rises.
     """
 
-    def __init__(self, objective: ConvexObjective, data: DataPass, params: Array, few: Block) -> None:
+    def __init__(
+        self, objective: ConvexObjective, data: DataPass, params: Array, few: Block, hessian: Array | None = None
+    ) -> None:
         self.objective, self.data, self._few, self.params = objective, data, few, params
         self._centre = objective.centre(data.or_few(few))
         self._weight = few.total_weight
         self.point = self._at(params)
         self.curve = [self.point.value]
-        self._hessian: Array | None = None
-        self._metric: Metric | None = None
-        self._is_here = False  # whether the curvature was taken at the present parameters
+        self._hessian = hessian
+        self._metric = None if hessian is None else objective.metric_of(hessian, self._centre)
+        self._is_here = hessian is not None  # whether the curvature was taken at the present parameters
 
     def _at(self, params: Array) -> Evaluation:
         return evaluate_all(self.objective, self.data, params)

@@ -132,6 +132,22 @@ class Sometimes(Check):
         self.inner.check(name, value, sizes)
 
 
+class Either(Check):
+    """A value that passes one of two checks."""
+
+    def __init__(self, one: Check, other: Check) -> None:
+        self._one, self._other = one, other
+
+    def check(self, name: str, value: Any, sizes: Sizes) -> None:
+        known = dict(sizes)
+        try:
+            self._one.check(name, value, known)
+        except FileFormatError:
+            self._other.check(name, value, sizes)
+        else:
+            sizes.update(known)
+
+
 class Instance(Check):
     """An object of one of the given classes."""
 

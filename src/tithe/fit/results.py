@@ -124,6 +124,12 @@ def named_coefficients(learner: Described, coef: Array, outputs: Sequence[Any]) 
     ]
 
 
+def strongest(coef: Array) -> Array:
+    """The largest coefficient of each column, whatever its sign: (d,), of (k, d)."""
+    largest: Array = np.take_along_axis(coef, np.abs(coef).argmax(axis=0)[None], axis=0)[0]
+    return largest
+
+
 def named_clusters(
     learner: Described, centers: Array, weights: Array, typical_rows: Array, coreset: Block | None
 ) -> list[dict[str, Any]]:

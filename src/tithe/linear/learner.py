@@ -11,7 +11,7 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from tithe.certify import Certificate, certify_bound, certify_gap, polish_by_descent
-from tithe.certify.gap import CurvatureRows, evaluate_all, gap_at
+from tithe.certify.gap import CurvatureRows, Gap, evaluate_all, gap_at
 from tithe.certify.newton import NewtonDescent
 from tithe.core.contracts import Source
 from tithe.core.data import Array, Block, Coreset, Rng
@@ -39,7 +39,7 @@ from tithe.fit.labels import (
     stream_classes,
     weights_by_class,
 )
-from tithe.fit.results import BarChart, ClassLabels, collinear_columns, column_names, named_coefficients
+from tithe.fit.results import BarChart, ClassLabels, collinear_columns, column_names, named_coefficients, strongest
 from tithe.linear.objective import LabelledLinearObjective, LinearModelObjective
 from tithe.linear.regressed import Bounded, Regressed, SensitivityModel
 from tithe.reduce.draws import Uniform, draw_rows
@@ -203,13 +203,16 @@ class CoresetLinearModel(CoresetLearner, BaseEstimator, ABC):
         curvature = CurvatureRows.all_of(objective, coreset, params)
         gap = gap_at(objective, point, curvature, params, objective.centre(in_memory.or_few(coreset)))
         if not (gap.below(self.tol) or self._has_no_minimum(in_memory, params)):
-            warn_caller(
-                f"The loss may exceed the smallest possible by {gap.largest_text}, more than "
-                f"tol={self.tol:g}: the fit stopped after {n_passes} passes. Raise max_iter={objective.max_iter}.",
-                ConvergenceWarning,
-            )
+            self._warn_above_tol(gap, objective.max_iter, n_passes)
         certificate = None if data is None else gap.certificate(coreset.n_seen, passes=1)
         return LinearFit(params=params, curve=[point.value], n_iter=1, certificate=certificate, coreset=coreset)
+
+    def _warn_above_tol(self, gap: Gap, max_iter: int, n_passes: int) -> None:
+        warn_caller(
+            f"The loss may exceed the smallest possible by {gap.largest_text}, more than tol={self.tol:g}: the fit "
+            f"stopped after {n_passes} passes. Raise max_iter={max_iter}.",
+            ConvergenceWarning,
+        )
 
     def _has_no_minimum(self, data: DataPass, params: Array) -> bool:
         """Whether these parameters show that the loss has no minimum."""
@@ -499,9 +502,8 @@ class CoresetLinearClassifier(ClassifierMixin, CoresetLinearModel):
     def charts(self) -> list[BarChart]:
         """The coefficients; for more than two classes, the largest of each column."""
         coef = self.solve().coef_
-        strongest = np.take_along_axis(coef, np.abs(coef).argmax(axis=0)[None], axis=0)[0]
         axis = f"coefficient, towards {self.classes_[-1]!s}" if len(coef) == 1 else "largest over the classes"
-        return [BarChart.of_largest("coefficients", column_names(self), strongest, axis)]
+        return [BarChart.of_largest("coefficients", column_names(self), strongest(coef), axis)]
 
     @lazy_on_collections
     def decision_function(self, X: Any) -> Array:

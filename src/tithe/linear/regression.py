@@ -6,19 +6,22 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
+from sklearn.base import clone
 from sklearn.metrics import d2_tweedie_score
 
+from tithe.certify import Certificate
 from tithe.core.contracts import Source
 from tithe.core.data import Array, Block
 from tithe.core.passes import DataPass
 from tithe.core.progress import Checkpoint, Progress
-from tithe.core.state_checks import Floats, Number
-from tithe.fit.base import FLOATS, FittedAttribute
+from tithe.core.state_checks import Either, Floats, Number
+from tithe.fit.base import FLOATS, FittedAttribute, limits_threads
 from tithe.fit.bases import RegressorMixin
 from tithe.fit.collections import lazy_on_collections
 from tithe.fit.labels import finite_target
-from tithe.fit.results import BarChart, column_names, named_coefficients
+from tithe.fit.results import BarChart, column_names, named_coefficients, strongest
 from tithe.linear.learner import CORESET_TOL_RATIO, TOLERANCE, CoresetLinearModel
+from tithe.linear.outputs import Outputs, checked_targets, has_several_outputs, penalties
 from tithe.linear.regression_objectives import (
     HuberObjective,
     LeastSquaresObjective,
@@ -112,7 +115,7 @@ class CoresetLinearRegressor(RegressorMixin, CoresetLinearModel):
     def predict(self, X: Any) -> Array:
         """The expected target of each row: (n,); a column ``prediction`` of a Spark DataFrame."""
         rows = self.solve()._checked(X, reset=False).X
-        return self._mean_of(np.asarray(rows @ self.coef_.astype(rows.dtype)) + rows.dtype.type(self.intercept_))
+        return self._mean_of(np.asarray(rows @ self.coef_.T.astype(rows.dtype)) + rows.dtype.type(self.intercept_))
 
     def _mean_of(self, score: Array) -> Array:
         """The expected target of rows with these scores."""
@@ -121,12 +124,15 @@ class CoresetLinearRegressor(RegressorMixin, CoresetLinearModel):
     def summary(self) -> dict[str, Any]:
         """The loss, penalty included, and the coefficients."""
         loss = super().summary()
-        coefficients = named_coefficients(self, self.coef_[None], ())
-        return {**loss, "intercept": float(self.intercept_), "coefficients": coefficients}
+        coef = np.atleast_2d(self.coef_)
+        coefficients = named_coefficients(self, coef, range(len(coef)))
+        return {**loss, "intercept": np.asarray(self.intercept_).tolist(), "coefficients": coefficients}
 
     def charts(self) -> list[BarChart]:
-        """The coefficients."""
-        return [BarChart.of_largest("coefficients", column_names(self), self.solve().coef_, "coefficient")]
+        """The coefficients; of several outputs, the largest of each column."""
+        coef = np.atleast_2d(self.solve().coef_)
+        axis = "coefficient" if len(coef) == 1 else "largest over the outputs"
+        return [BarChart.of_largest("coefficients", column_names(self), strongest(coef), axis)]
 
     # -- methods of the base class -------------------------------------------------------------
 
@@ -152,8 +158,8 @@ class CoresetRidge(CoresetLinearRegressor):
 
     Parameters
     ----------
-    alpha : float
-        Strength of the penalty.
+    alpha : float or array (m,)
+        Strength of the penalty, that of each output if there are several.
     coreset_size, construction, calibrate, polish, tol, fit_intercept, warm_start, engine, n_jobs, verbose
         See `CoresetLogisticRegression`, and there also the next two.
     encode, random_state
@@ -163,9 +169,10 @@ class CoresetRidge(CoresetLinearRegressor):
     Attributes
     ----------
     coef_, intercept_ : array (d,), float
+        With y of shape (n, m): (m, d) and (m,).
     certificate_ : Certificate or None
         How far the loss on all training rows is from the smallest possible; exact up to rounding if the curvature was
-        taken from all rows.
+        taken from all rows. With several outputs it is about the sum of their losses.
     objective_curve_, n_iter_, n_passes_, coreset_, sample_indices_, stream_
         See `CoresetLogisticRegression`.
 
@@ -183,6 +190,78 @@ class CoresetRidge(CoresetLinearRegressor):
 
     options = (*LeastSquaresObjective.options, TOLERANCE)
     objective_class = LeastSquaresObjective
+
+    coef_ = FittedAttribute[Array](Either(Floats("d", dtypes=FLOATS), Floats("outputs", "d", dtypes=FLOATS)))
+    intercept_ = FittedAttribute[Any](Either(Number(), Floats("outputs")))
+
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        *,
+        checkpoint: Checkpoint | None = None,
+        progress: Progress | bool | None = None,
+    ) -> Self:
+        """Reduce, fit on the coreset, calibrate, polish and certify on all rows.
+
+        Parameters
+        ----------
+        X : array, CSR matrix or frame of shape (n, d), or a source
+        y : array of shape (n,) or (n, m)
+            Several outputs take all rows, which have to be in memory, and no coreset. That of a source comes with its
+            rows.
+        sample_weight : array of shape (n,), optional
+        checkpoint, progress
+            Keep the state of the reduction in a folder, and watch the passes over the data: see `build_coreset`.
+        """
+        if has_several_outputs(y):
+            return self._fit_outputs(X, y, sample_weight)
+        return super().fit(X, y, sample_weight, checkpoint=checkpoint, progress=progress)
+
+    @limits_threads
+    def _fit_outputs(self, X: Any, y: Any, sample_weight: Any) -> Self:
+        super(CoresetLinearModel, self)._check_options()
+        problem, dtype = self._outputs(X, y, sample_weight, reset=True)
+        self._start_fit()
+        params = problem.fit(self.tol)
+        gap = problem.gap(params)
+        if not gap.below(self.tol):
+            self._warn_above_tol(gap, self.max_iter, problem.n_passes)
+        self._fitted_values = {
+            "coef_": params[:, :-1].astype(dtype),
+            "intercept_": params[:, -1].copy(),
+            "certificate_": gap.certificate(problem.n_rows, passes=1),
+            "objective_curve_": [gap.evaluation.value],
+            "n_iter_": 1,
+            "n_passes_": problem.n_passes,
+        }
+        return self
+
+    def _outputs(self, X: Any, y: Any, sample_weight: Any, *, reset: bool) -> tuple[Outputs, Any]:
+        """The problems of several outputs, and the type of the rows."""
+        if isinstance(X, Source):
+            raise ValueError("Several outputs need rows in memory: give arrays, or fit one target of the source.")
+        block = self._checked(X, None, sample_weight, reset=reset)
+        targets = checked_targets(y, len(block))
+        alphas = penalties(self.alpha, targets.shape[1])
+        objectives = [clone(self).set_params(alpha=alpha)._objective() for alpha in alphas]
+        return Outputs(objectives, block, targets), block.X.dtype
+
+    def certify(self, X: Any, y: Any = None, sample_weight: Any = None) -> Certificate:
+        """How far the loss on these rows, or that of all outputs together, is from the smallest possible on them."""
+        if not has_several_outputs(y):
+            return super().certify(X, y, sample_weight)
+        problem, _ = self.solve()._outputs(X, y, sample_weight, reset=False)
+        return problem.gap(self._params()).certificate(problem.n_rows, passes=1)
+
+    def _params(self) -> Array:
+        return np.column_stack([np.atleast_2d(self.coef_), np.atleast_1d(self.intercept_)]).astype(np.float64)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        return tags
 
 
 class CoresetPoissonRegressor(CoresetLinearRegressor):
