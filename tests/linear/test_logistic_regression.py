@@ -411,3 +411,23 @@ def test_all_rows_of_many_classes_are_fitted_by_newtons_method(separated: bool) 
     assert found <= best * (1 + 1e-6)
     low, high = model.certificate_.interval
     assert low <= found - best + 1e-9 * best and found - best <= high + 1e-9 * best
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_sparse_coefficients_predict_and_are_saved(n_classes, tmp_path) -> None:
+    """Columns that never occur have no coefficient: `sparsify` keeps the others, with the same decisions."""
+    rng = np.random.default_rng(0)
+    X = sparse.random(500, 40, density=0.2, random_state=0, format="csr")
+    X = sparse.hstack([X, sparse.csr_matrix((500, 400))], format="csr")
+    model = CoresetLogisticRegression().fit(X, rng.integers(n_classes, size=500))
+    dense = model.coef_
+    decisions = {"sparse rows": model.decision_function(X), "rows": model.decision_function(X.toarray())}
+    assert model.sparsify() is model and model.coef_.nnz == 40 * len(dense)
+    for path in (None, tmp_path / "model.tithe"):
+        if path is not None:
+            save_model(model, path)
+            model = load_model(path)
+        np.testing.assert_allclose(model.decision_function(X), decisions["sparse rows"], atol=1e-12)
+        np.testing.assert_allclose(model.decision_function(X.toarray()), decisions["rows"], atol=1e-12)
+        assert model.summary()["coefficients"] and model.charts()
+    np.testing.assert_array_equal(model.densify().coef_, dense)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
+from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 
 from tithe.certify import Certificate, certify_bound, certify_gap, polish_by_descent
@@ -24,7 +25,7 @@ from tithe.core.passes import DataPass
 from tithe.core.progress import Checkpoint
 from tithe.core.registry import make
 from tithe.core.seeding import rng_for
-from tithe.core.state_checks import Floats, Instance, Optional
+from tithe.core.state_checks import Floats, Instance, Optional, Rows
 from tithe.fit.base import FLOATS, CoresetLearner, FittedAttribute, can_read_again
 from tithe.fit.bases import BaseEstimator, ClassifierMixin
 from tithe.fit.collections import lazy_on_collections
@@ -371,7 +372,7 @@ class CoresetLinearClassifier(ClassifierMixin, CoresetLinearModel):
     class_weight: Any
 
     classes_: Annotated[Array, ClassLabels()]
-    coef_ = FittedAttribute[Array](Floats("outputs", "d", dtypes=FLOATS))
+    coef_ = FittedAttribute[Any](Rows("outputs", "d", dtypes=FLOATS))
     intercept_ = FittedAttribute[Array](Floats("outputs", dtypes=FLOATS))
     sensitivity_model_ = FittedAttribute[SensitivityModel](from_stream=False)
 
@@ -414,7 +415,11 @@ class CoresetLinearClassifier(ClassifierMixin, CoresetLinearModel):
         return tuple(self.classes_.tolist())
 
     def _params(self) -> Array:
-        return np.column_stack([self.coef_, self.intercept_]).astype(np.float64)
+        return np.column_stack([self._dense_coef(), self.intercept_]).astype(np.float64)
+
+    def _dense_coef(self) -> Array:
+        coef: Array = self.coef_.toarray() if sparse.issparse(self.coef_) else self.coef_
+        return coef
 
     def _attributes(self, params: Array, dtype: Any) -> dict[str, Any]:
         return {"coef_": params[:, :-1].copy(), "intercept_": params[:, -1].copy()}
@@ -491,7 +496,7 @@ class CoresetLinearClassifier(ClassifierMixin, CoresetLinearModel):
     def summary(self) -> dict[str, Any]:
         """The loss, penalty included, the classes and the coefficients."""
         loss = super().summary()
-        coefficients = named_coefficients(self, self.coef_, self.classes_.tolist())
+        coefficients = named_coefficients(self, self._dense_coef(), self.classes_.tolist())
         return {
             **loss,
             "classes": self.classes_.tolist(),
@@ -501,15 +506,28 @@ class CoresetLinearClassifier(ClassifierMixin, CoresetLinearModel):
 
     def charts(self) -> list[BarChart]:
         """The coefficients; for more than two classes, the largest of each column."""
-        coef = self.solve().coef_
+        coef = self.solve()._dense_coef()
         axis = f"coefficient, towards {self.classes_[-1]!s}" if len(coef) == 1 else "largest over the classes"
         return [BarChart.of_largest("coefficients", column_names(self), strongest(coef), axis)]
+
+    def sparsify(self) -> Self:
+        """Keep ``coef_`` as a CSR matrix, which is small where most columns never occurred: theirs are zeros."""
+        return self._with_coef(sparse.csr_matrix(self.solve()._dense_coef()))
+
+    def densify(self) -> Self:
+        """Keep ``coef_`` as an array again, as `fit` makes it."""
+        return self._with_coef(self.solve()._dense_coef())
+
+    def _with_coef(self, coef: Any) -> Self:
+        self._fitted_values = {**(self._fitted_values or {}), "coef_": coef}
+        return self
 
     @lazy_on_collections
     def decision_function(self, X: Any) -> Array:
         """Margins: (n,) for two classes, else (n, K); a column ``margin`` of a Spark DataFrame."""
         rows = self.solve()._checked(X, reset=False).X
-        margins: Array = np.asarray(rows @ self.coef_.T.astype(rows.dtype)) + self.intercept_
+        products = rows @ self.coef_.T.astype(rows.dtype)
+        margins: Array = (products.toarray() if sparse.issparse(products) else np.asarray(products)) + self.intercept_
         return margins[:, 0] if len(self.classes_) == 2 else margins
 
     @lazy_on_collections
