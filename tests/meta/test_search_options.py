@@ -8,6 +8,7 @@ import joblib
 import numpy as np
 import pytest
 from scipy.stats import loguniform
+from sklearn import config_context
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.cluster import KMeans
 from sklearn.datasets import make_blobs
@@ -19,7 +20,14 @@ from sklearn.neighbors import KernelDensity
 from sklearn.preprocessing import StandardScaler
 from sklearn.tree import DecisionTreeClassifier
 
-from tithe import CoresetKMeans, CoresetLogisticRegression, CoresetSearchCV, load_model, save_model
+from tithe import (
+    CoresetKMeans,
+    CoresetLogisticRegression,
+    CoresetPoissonRegressor,
+    CoresetSearchCV,
+    load_model,
+    save_model,
+)
 
 Data = tuple[np.ndarray, np.ndarray, np.ndarray]
 GRID = {"C": [1e-4, 1e-2, 1.0]}
@@ -298,3 +306,53 @@ def test_a_search_with_several_scores_is_saved_and_loaded(classes: Data, tmp_pat
     save_model(search, tmp_path / "search.tithe")
     again = load_model(tmp_path / "search.tithe")
     assert again.score(X, y) == search.score(X, y) and again.cv_results_["params"] == search.cv_results_["params"]
+
+
+# -- further arguments of fit and score --------------------------------------------------------
+
+
+class Recording(LogisticRegression):
+    """Checks that each row comes with its own number, which is that of its first column."""
+
+    def fit(self, X, y, sample_weight=None, number=None):
+        np.testing.assert_array_equal(number, X[:, 0])
+        self.n_numbers_ = len(number)
+        return super().fit(X, y, sample_weight)
+
+
+def own_number(y, predicted, *, number):
+    return float(len(number) == len(y)) + float(np.mean(y == predicted))
+
+
+def test_arguments_of_rows_follow_them(classes) -> None:
+    """Each candidate, and the winner, gets the values of the rows that it learns from."""
+    X, y, weight = classes
+    search = search_for(Recording(), refit=True).fit(X, y, weight, number=list(X[:, 0]))
+    assert search.best_estimator_.estimator_.n_numbers_ == len(search.best_estimator_.coreset_)
+    with pytest.raises(ValueError, match=r"score\(\) takes 'number' only with metadata routing"):
+        search.score(X, y, number=X[:, 0])
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_arguments_are_routed_to_fit_and_score(classes, several) -> None:
+    """With metadata routing, estimator and scores get what they request, and others are refused."""
+    X, y, _ = classes
+    with config_context(enable_metadata_routing=True):
+        scorer = make_scorer(own_number).set_score_request(number=True)
+        options = {"scoring": {"own": scorer, "accuracy": "accuracy"} if several else scorer}
+        learner = Recording().set_fit_request(number=True, sample_weight=True)
+        search = search_for(learner, refit="own" if several else True, **options).fit(X, y, number=X[:, 0])
+        assert search.best_score_ > 1.7
+        assert search.score(X, y, number=X[:, 0]) > 1.7
+        with pytest.raises(TypeError, match="other"):
+            search.fit(X, y, number=X[:, 0], other=X[:, 0])
+
+
+def test_exposures_of_the_rows_reach_the_fit() -> None:
+    rng = np.random.default_rng(0)
+    X, years = rng.normal(size=(3000, 3)), rng.uniform(0.1, 2.0, 3000)
+    y = rng.poisson(years * np.exp(X @ [0.2, -0.5, 0.3]))
+    search = search_for(CoresetPoissonRegressor(), {"alpha": [1e-4, 10.0]}).fit(X, y, exposure=years)
+    direct = CoresetPoissonRegressor(alpha=1e-4).fit(X, y, exposure=years)
+    assert search.best_params_ == {"alpha": 1e-4}
+    np.testing.assert_allclose(search.best_estimator_.coef_, direct.coef_, atol=1e-3)

@@ -49,6 +49,7 @@ from tithe.meta.leaves import leaf_obstacle, mean_loss, refitted_leaves
 from tithe.meta.other_estimators import (
     OriginalRows,
     OuterEstimator,
+    RowArguments,
     check_learns_from_coresets,
     columns_of,
     fit_arguments,
@@ -246,10 +247,11 @@ class CoresetEstimator(OuterEstimator, CoresetLearner, MetaEstimatorMixin, BaseE
         checkpoint, progress
             Keep the state of the reduction in a folder, and watch the passes over the data: see `build_coreset`.
         **fit_params
-            Passed to ``fit`` of the estimator, such as ``eval_set``.
+            Passed to ``fit`` of the estimator, such as ``eval_set``. Of an array with a value for each row it gets
+            those of the rows of the coreset.
         """
         X, y, sample_weight = as_rows(X, y, sample_weight)
-        given = OriginalRows(frame=X if is_frame(X) else None, fit_params=fit_params)
+        given = OriginalRows(frame=X if is_frame(X) else None, fit_params=RowArguments(values=fit_params))
         return self._fit(X, y, sample_weight, given, checkpoint, progress)
 
     def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None, *, classes: Any = None) -> Self:
@@ -335,6 +337,7 @@ class CoresetEstimator(OuterEstimator, CoresetLearner, MetaEstimatorMixin, BaseE
         size = self._size(data.n_expected, rows.n_features)
         if isinstance(rows, Source):
             return self._reduce_source(data, size, seed, context, checkpoint)
+        context = replace(context, fit_params=replace(context.fit_params, n_rows=len(rows)))
         positions = np.empty(0, np.int64)
         if len(rows) > size:
             positions = draw_validation_rows(len(rows), float(self.validation_fraction), seed)
@@ -476,7 +479,7 @@ class CoresetEstimator(OuterEstimator, CoresetLearner, MetaEstimatorMixin, BaseE
 
     def _fitted(self, model: Any, rows: Block, given: OriginalRows, y: Array | None, weight: Array | None) -> Any:
         X = given.of(rows)
-        arguments = fit_arguments(model, weight) | given.arguments()
+        arguments = fit_arguments(model, weight) | given.arguments(rows)
         return fitted_to_labels(with_categories(clone(model), X), X, y, **arguments)
 
     def _fitted_until(

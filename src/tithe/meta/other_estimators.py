@@ -287,6 +287,31 @@ def residuals(estimator: Any, labels: Array | None, rows_of: Callable[[Block], A
 
 
 @dataclass(frozen=True, kw_only=True)
+class RowArguments:
+    """Further arguments of ``fit`` or ``score``. Of one with a value for each of ``n_rows`` rows, a block has its own.
+
+    >>> arguments = RowArguments(values={"years": np.array([1.0, 2.0, 3.0]), "epochs": 5}, n_rows=3)
+    >>> arguments.of(Block(X=np.zeros((2, 1)), indices=np.array([0, 2])))
+    {'years': array([1., 3.]), 'epochs': 5}
+    """
+
+    values: Mapping[str, Any] = field(default_factory=dict)
+    n_rows: int | None = None
+
+    def of(self, block: Block) -> dict[str, Any]:
+        return {name: self._of_rows(value, block) for name, value in self.values.items()}
+
+    def _of_rows(self, value: Any, block: Block) -> Any:
+        n = len(value) if isinstance(value, (list, tuple)) else (getattr(value, "shape", None) or (None,))[0]
+        if n is None or n != self.n_rows:
+            return value
+        return rows_of(value if is_frame(value) or sparse.issparse(value) else np.asarray(value), block.row_ids())
+
+
+NO_ARGUMENTS = RowArguments()
+
+
+@dataclass(frozen=True, kw_only=True)
 class OriginalRows:
     """What an estimator gets in place of numeric rows, and further arguments of its ``fit``.
 
@@ -300,14 +325,15 @@ class OriginalRows:
         Whether numeric rows that are sparse become dense ones.
     as_text : bool
         Whether categories of that frame are texts, gaps the empty one.
-    fit_params : mapping
+    fit_params : RowArguments
+        Further arguments of ``fit``.
     """
 
     frame: Any = None
     schema: TableSchema | None = None
     dense: bool = False
     as_text: bool = False
-    fit_params: Mapping[str, Any] = field(default_factory=dict)
+    fit_params: RowArguments = NO_ARGUMENTS
 
     def for_learner(self, estimator: Any, schema: TableSchema | None) -> OriginalRows:
         """The same for an estimator that treats gaps and categories itself, once the schema of the rows is known.
@@ -343,9 +369,9 @@ class OriginalRows:
             frame = frame.astype(dict.fromkeys(names, str))
         return frame
 
-    def arguments(self) -> dict[str, Any]:
+    def arguments(self, block: Block) -> dict[str, Any]:
         """Further arguments of ``fit``; frames of an ``eval_set`` become rows as those to learn from."""
-        params = dict(self.fit_params)
+        params = self.fit_params.of(block)
         if self.schema is not None and "eval_set" in params:
             params["eval_set"] = [(self._viewed(rows), labels) for rows, labels in params["eval_set"]]
         return params
@@ -369,6 +395,11 @@ def rows_at(frame: Any, positions: Array) -> Any:
     if isinstance(frame, (pa.Table, pa.RecordBatch)):
         return frame.take(positions)
     return nw.from_native(frame, eager_only=True)[positions].to_native()
+
+
+def rows_of(X: Any, positions: Array) -> Any:
+    """Some rows of an array or a frame."""
+    return rows_at(X, positions) if is_frame(X) else X[positions]
 
 
 def columns_of(frame: Any) -> list[str]:

@@ -31,15 +31,17 @@ from tithe.fit.base import CoresetLearner
 from tithe.meta.ensembles import learning_weights
 from tithe.meta.leaves import leaf_obstacle, refitted_leaves
 from tithe.meta.other_estimators import (
+    NO_ARGUMENTS,
+    RowArguments,
     fit_arguments,
     fitted_to_labels,
     last_step,
-    rows_at,
+    rows_of,
     takes_weights,
     with_categories,
 )
 from tithe.meta.search.folds import Fold
-from tithe.rows.arrays import is_frame, plain_weights
+from tithe.rows.arrays import plain_weights
 
 Params = dict[str, Any]
 Results = dict[str, Any]
@@ -83,19 +85,26 @@ class Scoring:
         named = self.scoring if isinstance(self.scoring, dict) else {name: name for name in self.scoring}
         return {name: check_scoring(self.estimator, scoring=score) for name, score in named.items()}
 
-    def __call__(self, model: Any, X: Any, y: Array | None, sample_weight: Array | None) -> tuple[Scores, bool]:
+    def together(self) -> Any:
+        """One scorer of all scores."""
+        named = self.scorer()
+        return check_scoring(self.estimator, scoring=named) if is_multimetric(self.scoring) else named
+
+    def __call__(
+        self, model: Any, X: Any, y: Array | None, sample_weight: Array | None, **params: Any
+    ) -> tuple[Scores, bool]:
         """The scores, and whether they took the weights. y is passed only if there is one."""
         rows = (X,) if y is None else (X, y)
         if is_multimetric(self.scoring):
-            scores, weighted = self._several(model, rows, sample_weight)
+            scores, weighted = self._several(model, rows, sample_weight, params)
         else:
-            scores, weighted = self._one(model, rows, sample_weight)
+            scores, weighted = self._one(model, rows, sample_weight, params)
         if isinstance(scores, Mapping):
             numbers = {name: s if isinstance(s, str) else _number(s, name) for name, s in scores.items()}
             return numbers, weighted
         return _number(scores, "score"), weighted
 
-    def _one(self, model: Any, rows: tuple[Any, ...], weight: Array | None) -> tuple[Any, bool]:
+    def _one(self, model: Any, rows: tuple[Any, ...], weight: Array | None, params: Params) -> tuple[Any, bool]:
         scorer = self.scorer()
         weighted = weight is not None
         if self.scoring is None:
@@ -103,15 +112,17 @@ class Scoring:
         elif not _is_scorer(scorer):
             weighted = weighted and "sample_weight" in signature(scorer).parameters
         if not weighted:
-            return scorer(model, *rows), False
+            return scorer(model, *rows, **params), False
         try:
-            return scorer(model, *rows, sample_weight=weight), True
+            return scorer(model, *rows, sample_weight=weight, **params), True
         except TypeError as error:  # only a call shows whether a metric of scikit-learn takes weights
             if "sample_weight" not in str(error):
                 raise
-        return scorer(model, *rows), False
+        return scorer(model, *rows, **params), False
 
-    def _several(self, model: Any, rows: tuple[Any, ...], weight: Array | None) -> tuple[dict[str, Any], bool]:
+    def _several(
+        self, model: Any, rows: tuple[Any, ...], weight: Array | None, params: Params
+    ) -> tuple[dict[str, Any], bool]:
         """Several scores. scikit-learn computes those of its own together, each with weights if it takes them."""
         named = self.scorer()
         scores: dict[str, Any] = dict.fromkeys(named)
@@ -120,7 +131,8 @@ class Scoring:
             scorer = check_scoring(self.estimator, scoring=together, raise_exc=self.raise_errors)
             routed = bool(get_config()["enable_metadata_routing"])
             takes = not routed or get_routing_for_object(scorer).consumes("score", ["sample_weight"])
-            scores |= scorer(model, *rows, **({"sample_weight": weight} if weight is not None and takes else {}))
+            weights = {"sample_weight": weight} if weight is not None and takes else {}
+            scores |= scorer(model, *rows, **weights, **params)
         for name in named.keys() - together.keys():
             options = {"sample_weight": weight} if "sample_weight" in signature(named[name]).parameters else {}
             try:
@@ -166,11 +178,6 @@ def candidate(estimator: Any, params: Params) -> Any:
     return clone(estimator).set_params(**clone(params, safe=False))
 
 
-def rows_of(X: Any, at: Array) -> Any:
-    """Some rows of an array or a frame, by position."""
-    return rows_at(X, at) if is_frame(X) else X[at]
-
-
 @dataclass(frozen=True, kw_only=True)
 class Evaluator:
     """Fits and scores a candidate in a fold. It is sent to workers, so all of it can be pickled."""
@@ -185,6 +192,8 @@ class Evaluator:
     n_folds: int
     n_threads: int | None = None  # that kernels may use in one worker
     share: float = 1.0  # of the rows of a coreset that candidates learn from
+    fit_params: RowArguments = NO_ARGUMENTS
+    score_params: RowArguments = NO_ARGUMENTS
     leaves: bool = False  # whether trees grow on a part of these rows, and leaves get values from the others
 
     def run(self, fold: Fold, fold_number: int, candidates: list[tuple[int, Params]]) -> list[Outcome]:
@@ -227,12 +236,13 @@ class Evaluator:
             if last is not None and starts_warm(model):
                 model = last.set_params(**{**model.get_params(deep=False), "warm_start": True})
         weight = None if coreset.sample_weight is None else learning_weights(model, coreset)
-        X, y = fold.X, self._targets(coreset)
+        X, y, more = fold.X, self._targets(coreset), self.fit_params.of(coreset)
         if leaves or share < 1.0:
             at, weight = fold.part(share * (GROWN if leaves else 1.0), by_class=self.labels is not None)
             weight *= len(at) / weight.sum()
-            X, y = rows_of(fold.X, at), None if y is None else y[at]
-        fitted = fitted_to_labels(with_categories(model, X), X, y, **fit_arguments(model, plain_weights(weight)))
+            X, y, more = rows_of(fold.X, at), None if y is None else y[at], self.fit_params.of(coreset.take(at))
+        arguments = fit_arguments(model, plain_weights(weight)) | more
+        fitted = fitted_to_labels(with_categories(model, X), X, y, **arguments)
         return self._with_leaves(fitted, fold) if leaves else fitted
 
     def _with_leaves(self, fitted: Any, fold: Fold) -> Any:
@@ -259,7 +269,7 @@ class Evaluator:
         """The scores on a block, whether weights were used if there are any, and what went wrong."""
         weight = plain_weights(block.sample_weight)
         try:
-            scores, weighted = self.scoring(model, X, self._targets(block), weight)
+            scores, weighted = self.scoring(model, X, self._targets(block), weight, **self.score_params.of(block))
         except Exception:
             if self.raise_errors:
                 raise

@@ -11,9 +11,10 @@ from functools import partial
 from typing import Annotated, Any, Self
 
 import numpy as np
+from sklearn import get_config
 from sklearn.base import is_classifier
 from sklearn.model_selection import ParameterGrid, ParameterSampler
-from sklearn.utils.metadata_routing import UNUSED
+from sklearn.utils.metadata_routing import UNUSED, MetadataRouter, MethodMapping, process_routing
 
 from tithe.certify import Certificate
 from tithe.core.contracts import Source
@@ -49,8 +50,10 @@ from tithe.meta.ensembles import ensemble_of, learning_objective
 from tithe.meta.estimator import CoresetEstimator
 from tithe.meta.leaves import leaf_obstacle
 from tithe.meta.other_estimators import (
+    NO_ARGUMENTS,
     OriginalRows,
     OuterEstimator,
+    RowArguments,
     check_learns_from_coresets,
     last_step,
     takes_categories,
@@ -306,6 +309,7 @@ class CoresetSearchCV(OuterEstimator, Described, MetaEstimatorMixin, BaseEstimat
         *,
         checkpoint: Checkpoint | None = None,
         progress: Progress | bool | None = None,
+        **params: Any,
     ) -> Self:
         """Search, fit the winner from all rows, and certify it.
 
@@ -324,6 +328,9 @@ class CoresetSearchCV(OuterEstimator, Described, MetaEstimatorMixin, BaseEstimat
         checkpoint, progress
             Keep the state of each reduction in its own folder within the ``path``, and watch the passes over the
             data: see `build_coreset`. The passes of the winner are counted from 1 again.
+        **params
+            Passed to ``fit`` of each candidate and of the winner; with metadata routing, what they request, and to the
+            scores what these request. Of an array with a value for each row they get those of their rows.
         """
         self._check_options()
         seed = as_seed(self.random_state)
@@ -335,13 +342,15 @@ class CoresetSearchCV(OuterEstimator, Described, MetaEstimatorMixin, BaseEstimat
         else:
             data, splits = self._array_splits(X, y, sample_weight, groups, progress)
             folds, n_folds = self._reducer(seed).array_folds(data, splits, checkpoint), len(splits)
+        to_fit, to_score = self._routed(params, data.n_expected)
         self._start_fit()
-        values = self._search(candidates, folds, n_folds, X if is_frame(X) else None)
+        values = self._search(candidates, folds, n_folds, X if is_frame(X) else None, to_fit, to_score)
         if self.refit:
             start = time.perf_counter()
             folder = checkpoint and checkpoint.within("winner")
             winner = self._winner(values["best_params_"], data.n_expected, seed)
-            winner.fit(X, y, sample_weight=sample_weight, checkpoint=folder, progress=progress)
+            options = {"sample_weight": sample_weight, "checkpoint": folder, "progress": progress}
+            winner.fit(X, y, **options, **to_fit.values)
             values |= self._kept(winner, start)
         self._fitted_values = values
         return self
@@ -471,8 +480,32 @@ class CoresetSearchCV(OuterEstimator, Described, MetaEstimatorMixin, BaseEstimat
                 )
         return asked
 
+    def _routed(self, params: Params, n_rows: int | None) -> tuple[RowArguments, RowArguments]:
+        """Further arguments of ``fit`` for the estimator, and for the scores."""
+        if not get_config()["enable_metadata_routing"]:
+            return RowArguments(values=params, n_rows=n_rows), NO_ARGUMENTS
+        routed = process_routing(self, "fit", **params)
+        return (
+            RowArguments(values=routed.estimator.fit, n_rows=n_rows),
+            RowArguments(values=routed.scorer.score, n_rows=n_rows),
+        )
+
+    def get_metadata_routing(self) -> MetadataRouter:
+        """What the estimator and the scores request, for scikit-learn's routing of metadata."""
+        scoring = Scoring(self.estimator, self.scoring)
+        to_scores = MethodMapping().add(caller="fit", callee="score").add(caller="score", callee="score")
+        router = MetadataRouter(owner=type(self).__name__).add_self_request(self)
+        router.add(estimator=self.estimator, method_mapping=MethodMapping().add(caller="fit", callee="fit"))
+        return router.add(scorer=scoring.together(), method_mapping=to_scores)
+
     def _search(
-        self, candidates: list[Params], folds: Iterator[Fold], n_folds: int, frame: Any = None
+        self,
+        candidates: list[Params],
+        folds: Iterator[Fold],
+        n_folds: int,
+        frame: Any = None,
+        to_fit: RowArguments = NO_ARGUMENTS,
+        to_score: RowArguments = NO_ARGUMENTS,
     ) -> dict[str, Any]:
         """Evaluate the candidates: the fitted attributes but those of the winner. ``frame`` holds the original rows."""
         raises = isinstance(self.error_score, str)
@@ -486,6 +519,8 @@ class CoresetSearchCV(OuterEstimator, Described, MetaEstimatorMixin, BaseEstimat
             n_candidates=len(candidates),
             n_folds=n_folds,
             leaves=self._ranks_by_leaves(),
+            fit_params=to_fit,
+            score_params=to_score,
         )
         given = OriginalRows()
         if takes_categories(self.estimator):
@@ -548,15 +583,24 @@ class CoresetSearchCV(OuterEstimator, Described, MetaEstimatorMixin, BaseEstimat
     def _call(self, method: str, X: Any) -> Any:
         return getattr(self.solve().best_estimator_, method)(X)
 
-    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
-        """The score of the winner by ``scoring``; of several scores, the one that ``refit`` names."""
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None, **params: Any) -> float:
+        """The score of the winner by ``scoring``; of several scores, the one that ``refit`` names.
+
+        Further arguments are routed to the score as it requests, if metadata routing is enabled.
+        """
+        if params and not get_config()["enable_metadata_routing"]:
+            raise ValueError(
+                f"score() takes {min(params)!r} only with metadata routing: "
+                "sklearn.set_config(enable_metadata_routing=True), and set_score_request on the scorer."
+            )
+        routed = process_routing(self, "score", **params).scorer.score if params else {}
         self._require_refit("score() needs the winner")
         self.solve()
         if self.multimetric_ and not isinstance(self.refit, str):
             raise ValueError("Several scores were taken, and refit is a callable that names none: use scorer_.")
         scoring = self.scorer_[self.refit] if is_multimetric(self.scoring) else self.scoring
         weight = check_weights(sample_weight, X.shape[0] if hasattr(X, "shape") else len(X))
-        scores, weighted = Scoring(self.estimator, scoring)(self.best_estimator_, X, y, weight)
+        scores, weighted = Scoring(self.estimator, scoring)(self.best_estimator_, X, y, weight, **routed)
         if weight is not None and not weighted:
             warn_caller("The score takes no sample_weight: all rows count the same.")
         return float(scores[self.refit] if isinstance(scores, dict) else scores)
