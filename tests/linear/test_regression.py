@@ -255,7 +255,7 @@ def test_several_outputs_equal_ridge(options, dtype) -> None:
     rng = np.random.default_rng(0)
     X, weight = rng.normal(2.0, 1.0, size=(3000, 4)).astype(dtype), rng.exponential(size=3000)
     Y = X @ rng.normal(size=(4, 3)) + rng.normal(size=(3000, 3))
-    alpha = [0.1, 10.0, 1000.0]
+    alpha = np.array([0.1, 10.0, 1000.0])
     model = CoresetRidge(alpha, **options).fit(X, Y, weight)
     other = Ridge(alpha, **options).fit(X.astype(np.float64), Y, weight)
     tol = 1e-7 if dtype == np.float64 else 1e-5
@@ -264,13 +264,13 @@ def test_several_outputs_equal_ridge(options, dtype) -> None:
     assert model.coef_.dtype == dtype and model.predict(X).shape == (3000, 3)
     assert model.score(X, Y, weight) == pytest.approx(other.score(X, Y, weight), abs=tol)
     residuals = Y - other.predict(X)
-    loss = weight @ (residuals**2).sum(axis=1) + (np.array(alpha) * (other.coef_**2).sum(axis=1)).sum()
+    loss = weight @ (residuals**2).sum(axis=1) + (alpha * (other.coef_**2).sum(axis=1)).sum()
     assert model.objective_curve_[-1] == pytest.approx(loss, rel=1e-6)
     for certificate in (model.certificate_, model.certify(X, Y, weight)):
         assert certificate.kind == "exact" and certificate.value < 1e-9 * loss
     worse = CoresetRidge(alpha, **options).fit(X[:300], Y[:300], weight[:300])
     excess = worse.certify(X, Y, weight).value
-    parts = weight @ (Y - worse.predict(X)) ** 2 + np.array(alpha) * (worse.coef_.astype(float) ** 2).sum(axis=1)
+    parts = weight @ (Y - worse.predict(X)) ** 2 + alpha * (worse.coef_.astype(float) ** 2).sum(axis=1)
     assert excess == pytest.approx(parts.sum() - loss, rel=1e-3)
     assert set(model.summary()["coefficients"][0]["coefficients"]) == {"0", "1", "2"}
 

@@ -558,7 +558,8 @@ def _with_doubts(column: Column, values: Any) -> Column:
     """The column, with what its numbers lose by their type."""
     doubts = [column.doubt] if column.doubt else []
     if pa.types.is_floating(values.type):
-        n_infinite = pc.sum(pc.is_inf(values)).as_py() or 0
+        wide = values.cast(pa.float32()) if pa.types.is_float16(values.type) else values  # which older pyarrows ask for
+        n_infinite = pc.sum(pc.is_inf(wide)).as_py() or 0
         if n_infinite:
             doubts.append(f"{n_infinite:,} infinite values became gaps")
     elif column.most is not None and max(column.most, -(column.least or 0.0)) > _LARGEST_WHOLE:
