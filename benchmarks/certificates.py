@@ -7,7 +7,7 @@ columns, three classes, strong and weak penalties, coresets from 3 rows a coeffi
 seed.
 With ``--data`` every open set that has 2,000 rows: logistic regression and margins of two classes (also with the second
 one thinned out to 1 % of the rows), logistic regression of more, ridge, Huber and Poisson regressions of the last
-column of dense sets on the others (also with heavy tails added), k-means, k-medians and mixtures; coresets of .5 %,
+column of dense sets on the others (also with heavy tails added), k-means, k-medians and mixtures; coresets of 0.5 %,
 2 % and the default. KDD Cup 99 (its largest class against the rest) and Covertype are fitted on all their rows as well,
 and the columns of Covertype in indicators of their tenths.
 

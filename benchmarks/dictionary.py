@@ -5,7 +5,7 @@
 Signals follow the paper (Feldman, Feigin and Sochen 2013): d = 20, k = 50 planted atoms with uniform entries, three
 atoms a signal with uniform coefficients, noise at 20 dB. The error of a dictionary is the mean squared error of an
 entry when the signals are coded by three atoms of it, by the same pursuit for everybody; the distance is the mean
-over the planted atoms of 1 - max |inner product|, and an atom counts as found if its own is below .01.
+over the planted atoms of 1 - max |inner product|, and an atom counts as found if its own is below 0.01.
 """
 
 from __future__ import annotations

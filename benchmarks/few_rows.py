@@ -8,7 +8,7 @@ are calibrated but the uniform one. "uniform drawn" is the share of seeds in whi
 Rows per coefficient are those of the smallest class, for each column that occurs.
 
 Four sets are generated: one-hot letters of gene sequences (3,190 x 240), digits of 16 x 16 pixels made from MNIST
-(9,298 x 256, ten classes), rare frauds with heavy tails (284,807 x 29, .17 % positive), and a one-hot census
+(9,298 x 256, ten classes), rare frauds with heavy tails (284,807 x 29, 0.17 % positive), and a one-hot census
 (200,000 x 600, 6 % positive).
 """
 

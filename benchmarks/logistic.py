@@ -221,7 +221,7 @@ def transfer(arguments: argparse.Namespace) -> list[dict[str, Any]]:
         rows.append(row | {"gain": gain.tolist(), "kept": kept.tolist(), "fits": columns})
     show(
         f"transfer: excess of uniform / excess of the default, from one coreset made for C = 1; {arguments.seeds} seeds"
-        "\n(in brackets the share of the gain at C = 1 that remains; target: at least .33)",
+        "\n(in brackets the share of the gain at C = 1 that remains; target: at least 0.33)",
         ["set", *columns],
         [
             [f"{r['set']} {r['share']:.1%}", *(f"{g:.3g} ({k:.2f})" for g, k in zip(r["gain"], r["kept"], strict=True))]
@@ -256,7 +256,7 @@ def held_out(arguments: argparse.Namespace) -> dict[str, Any]:
     mean, middle, most = np.mean(full, axis=0), np.median(differences, axis=0), np.abs(differences).max(axis=0)
     names = ("accuracy", "F1", "AUROC")
     rows = [
-        [n, f"{a:.4f}", f"{b:+.5f}", f"{c:.5f}", ".002"] for n, a, b, c in zip(names, mean, middle, most, strict=True)
+        [n, f"{a:.4f}", f"{b:+.5f}", f"{c:.5f}", "0.002"] for n, a, b, c in zip(names, mean, middle, most, strict=True)
     ]
     rows.append(["excess loss", "", f"{np.median(gaps):.1e}", f"{max(gaps):.1e}", "1e-3"])
     show(

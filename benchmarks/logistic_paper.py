@@ -8,7 +8,7 @@ Every repetition shuffles the rows, keeps half for training and half for the tes
 training half to each of the paper's sizes and trains scikit-learn's LogisticRegression (C = 1,
 defaults) on the rows and weights left. Five phases are timed: clustering, sensitivity, regression,
 sampling, training. The paper's own figures stand beside ours where it has the set and the size. --sweep-b runs RDSF
-with all samples that the paper tried for its regression, from .01 to 15 % of the training rows.
+with all samples that the paper tried for its regression, from 0.01 to 15 % of the training rows.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ to be inconsistent:
 - The accuracy of URS on w8a, and nearly so on ijcnn1, is the share of the larger class (F1 = 0), no evidence that
   rows matter alike. That it was trained without weights, and so regularised N/m times as hard, is a plausible cause,
   not a stated one; its figures stand beside the unweighted draw.
-- The columns of Webspam are impossible as labelled (accuracy .88 with F1 .70 needs at most 26 % positives; read as
+- The columns of Webspam are impossible as labelled (accuracy 0.88 with F1 0.70 needs at most 26 % positives; read as
   accuracy/F1/AUROC they agree). Webspam is not run here.
 RDSF: the paper gives one figure for all regressors; it stands beside ols. Here it learns from 1 % of the rows, or
 500, or four for each coefficient, whichever is most. "generated" is a made-up set of the size

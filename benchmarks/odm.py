@@ -9,7 +9,7 @@ the wall; "cpu" are those of all threads, which a busy machine changes less, and
 Tuned: every set is split into three outer parts, stratified; in each, every method tries the same number of
 candidates, drawn at random from its own grid with the same seed, in the same three inner parts, and the winner is
 fitted on all of the training part. More parameters mean more to search with the same number of tries. Linear machines:
-C of LinearSVC and LogisticRegression in 2^-10 ... 2^10; lam in 2^2 ... 2^16, mu and theta in {.2, .4, .6, .8}. With
+C of LinearSVC and LogisticRegression in 2^-10 ... 2^10; lam in 2^2 ... 2^16, mu and theta in {0.2, 0.4, 0.6, 0.8}. With
 the kernel: gamma in 2^-4 ... 2^4 times its default, and C in 2^-4 ... 2^12. Large sets are cut to --rows rows, those of
 more classes to 500, drawn at random, and all columns are standardised on the training part. Margins are those of the
 test parts of the sets with two classes, divided by |w|, so that no scale of f counts: mean, variance, and variance over

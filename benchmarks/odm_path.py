@@ -2,13 +2,13 @@
 
 python benchmarks/odm_path.py --data DIR [--only path|loo] [--sizes 500,1000,2000,5000] [--sets covtype,generated]
 
-Path: `IncrementalODMClassifier` (Gaussian kernel, lam = 1000, mu = .5, theta = .2) holds m standardised rows of
+Path: `IncrementalODMClassifier` (Gaussian kernel, lam = 1000, mu = 0.5, theta = 0.2) holds m standardised rows of
 Covertype (class 2 against the rest) or generated ones. Batches of 1, 10 and 100 rows join, and others leave. After
 each, our own solver trains the same rows again, from the multipliers before the change and with the kernel matrix
 given, which its time leaves out; until decision values are proved to be within 1e-6 of the exact ones (a duality gap of
-2.5e-13), and, for information, until the default relative gap of 1e-5, which leaves them within some .001. The bound of
-the incremental machine and the largest difference to the trained one are in the table. Times are means; "times as fast"
-is the ratio of these, in seconds of the clock and of the processor.
+2.5e-13), and, for information, until the default relative gap of 1e-5, which leaves them within some 0.001. The bound
+of the incremental machine and the largest difference to the trained one are in the table. Times are means; "times as
+fast" is the ratio of these, in seconds of the clock and of the processor.
 
 Leave-one-out: `ODMClassifier.leave_one_out` on 2,000 rows beside fits without one row, some of which are timed: at the
 default tolerance, with the kernel given as a number. All decision values are checked by the duality gap of the machine

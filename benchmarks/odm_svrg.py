@@ -4,7 +4,7 @@
         [--steps cover all] [--repetitions 5] [--rows 100000]
 
 Half of the rows, chosen at random, for training, the others for accuracy. SVRG takes 3 n gradients a round (an
-anchor and 2 n steps). "needed" are the gradients after which its accuracy stays within .002 of where it ends;
+anchor and 2 n steps). "needed" are the gradients after which its accuracy stays within 0.002 of where it ends;
 "in all" those until its gap is below tol. CoresetSVRG stops where the gap on its cover is below tol; the cover is of
 every 16th row (--share) at the most, and steps are taken on rows of the cover or, as in the paper, on rows drawn from
 all. "to tol" are all gradients of CoresetSVRG that goes on, on all rows, until its proved gap is below tol. "rate" is

@@ -172,7 +172,7 @@ def paper(seeds: int) -> None:
     rate_slope = slope([{"T": T, "regret": math.sqrt(T) * math.log(T)} for T in LENGTHS])
     claims = [
         ["Theorem 1: loss over its right side, largest of all T", "<= 1", largest(fixed, "theorem"), 1.0],
-        ["Corollary 1, lambda times .1, 1, 10: loss over bound", "<= 1", corollary_1(seeds), 1.0],
+        ["Corollary 1, lambda times 0.1, 1, 10: loss over bound", "<= 1", corollary_1(seeds), 1.0],
         ["Corollary 2, lambda = (d+2)/(2 sqrt(T) R^2): loss over bound", "<= 1", largest(fixed, "corollary"), 1.0],
         ["Corollary 2: slope of the regret in log T", f"sqrt(T) log T: {rate_slope:.2f}", slope(fixed), rate_slope],
         ["J: regret <= J k sqrt(T) log T, fixed lambda", f"J <= {proved(fixed):.4g}", constant(fixed), proved(fixed)],

@@ -19,7 +19,7 @@ Those of kinds that it does not try ("other"):
 foreign   solutions of another objective: least squares and the other loss (linear models), medians for means
 sparse    all but some coefficients of a solution zero, and single columns (linear models), single centres (clusters)
 rare      two standard deviations of a single column: hundreds for the one row of a rare one; a centre far off
-scaled    solutions times -1, .5, 2, 3 and 30, and between two of them
+scaled    solutions times -1, 0.5, 2, 3 and 30, and between two of them
 part      solutions on the rows of the largest values of one column, and on the first tenth of all
 
 A trial is one coreset; it is violated where that error is above eps.

@@ -44,7 +44,7 @@ def transfer(n_seeds: int) -> Iterator[Row]:
     call = "tithe size -k 10 --features 2 --eps 0.1"
     published = theoretical_size("kmeans", 0.1, n_features=2).transfer_factor()
     claim = (
-        "a solution within lambda on an eps-coreset costs at most lambda (1 + eps)/(1 - eps) OPT; eps = .1, lambda = 1"
+        "a solution within lambda on an eps-coreset costs at most lambda (1 + eps)/(1 - eps) OPT; eps = 0.1, lambda = 1"
     )
     ours = f"{published:.4f}"
     yield Row(source="notes", claim=claim, published=f"{1.1 / 0.9:.4f}", ours=ours, verdict=FORMULA, command=call)
@@ -69,7 +69,7 @@ def one_far_row(n_seeds: int) -> Iterator[Row]:
     verdict = "not confirmed: the notes give the probability of a hit"
     yield Row(source="notes", claim=claim, published=f"{1 - missed:.4f}", ours=f"{missed:.4f}", verdict=verdict)
     rows = f"{math.ceil(math.log(10) / -math.log1p(-1 / n)):,}"
-    claim = "uniform draws, with replacement, that hit it with probability .9, n = 10^6"
+    claim = "uniform draws, with replacement, that hit it with probability 0.9, n = 10^6"
     yield Row(source="notes", claim=claim, published="about sqrt(n) = 1,000", ours=rows, verdict="not confirmed")
     X, goal = np.zeros((10_000, 2)), KMeansObjective(n_clusters=2)
     X[:, 0] = np.random.default_rng(0).normal(scale=1e-3, size=len(X))
@@ -149,7 +149,7 @@ def ring_geometry(n_seeds: int) -> Iterator[Row]:
 
 def ring_draws(n_seeds: int) -> Iterator[Row]:
     eps, delta, alpha = 0.1, 0.1, 4.0
-    claim = "draws per ring ln(1/lambda) / eps0^2, eps0 = eps/(4 alpha), eps = lambda = .1, alpha = 4"
+    claim = "draws per ring ln(1/lambda) / eps0^2, eps0 = eps/(4 alpha), eps = lambda = 0.1, alpha = 4"
     ours = draws_per_ring(eps, delta, error_factor=(4.0 + 2.0 / alpha) * alpha)
     published = math.ceil(math.log(1 / delta) * (4 * alpha / eps) ** 2)
     verdict = f"{OTHER}: layer 0 and both signs are counted here, and Hoeffding's inequality has a factor 1/2"
@@ -169,12 +169,12 @@ def ring_draws(n_seeds: int) -> Iterator[Row]:
     slope = np.polyfit(np.log(list(errors)), np.log(list(errors.values())), 1)[0]
     claim = "error ~ x^-b in the draws x per ring: b (x ~ 1/eps0^2 in the proof, 1/eps0 in the result of the notes)"
     verdict = checked(abs(slope + 0.5) < abs(slope + 1.0), "1/eps0^2 of the proof, not 1/eps0 of the result")
-    yield Row(source="notes", claim=claim, published=".5, or 1", ours=f"{-slope:.2f}", verdict=verdict)
+    yield Row(source="notes", claim=claim, published="0.5, or 1", ours=f"{-slope:.2f}", verdict=verdict)
     claim = "|S| <= k (phi + 1) x rows: x = 400, k = 5, n = 100,000; the bound for our 2k centres is twice as large"
     limit = 5 * (Rings().last_layer(100_000, 1) + 1) * 400
     verdict = checked(kept <= limit)
     yield Row(source="notes", claim=claim, published=f"<= {limit:,}", ours=f"{kept:,}", verdict=verdict)
-    claim = f"relative error of a fixed query with x = 400, rms of {n_seeds}; bound with alpha = 4, delta = .1"
+    claim = f"relative error of a fixed query with x = 400, rms of {n_seeds}; bound with alpha = 4, delta = 0.1"
     error = math.sqrt(math.log(2 / 0.1) / 800) * 18.0
     verdict = checked(errors[400] <= error)
     yield Row(source="notes", claim=claim, published=f"<= {error:.2f}", ours=f"{errors[400]:.5f}", verdict=verdict)
@@ -188,7 +188,7 @@ def sizes(n_seeds: int) -> Iterator[Row]:
     made = {"objective": goal, "coreset_size": size, "calibrate": False}
     draws = [build_coreset(X, **made, random_state=seed) for seed in range(n_seeds)]
     errors = [distortion(X, drawn, goal, queries=query).worst for drawn in draws]
-    claim = f"one fixed query, eps = .3, delta = .1, {size:,} rows: share of {n_seeds} draws with a larger error"
+    claim = f"one fixed query, eps = 0.3, delta = 0.1, {size:,} rows: share of {n_seeds} draws with a larger error"
     share = float(np.mean(np.array(errors) > eps))
     ours, verdict = f"{share:.2f} (largest error {max(errors):.3f})", checked(share <= delta)
     yield Row(source=OWN, claim=claim, published="<= 0.10", ours=ours, verdict=verdict)

@@ -66,7 +66,7 @@ def bounds(n_seeds: int) -> Iterator[Row]:
     mean = float(scores.mean())
     size = theoretical_size(LOGISTIC, 0.1, 0.1, n_features=28, total_sensitivity=mean).size
     by_hand = math.ceil(4 * mean / 0.01 * (29 * math.log(mean) + math.log(10)))
-    claim = "t(eps, delta) = ceil(c m/eps^2 ((D + 1) ln m + ln(1/delta))), eps = delta = .1, c = 4, that mean m"
+    claim = "t(eps, delta) = ceil(c m/eps^2 ((D + 1) ln m + ln(1/delta))), eps = delta = 0.1, c = 4, that mean m"
     call = f"tithe size --objective logistic --features 28 --total-sensitivity {mean!r}"
     ours = f"{size:,}"
     yield Row(source="logistic", claim=claim, published=f"{by_hand:,}", ours=ours, verdict=FORMULA, command=call)
@@ -112,8 +112,8 @@ def guarantees(folder: Path | None) -> Iterator[Row]:
             about = f"measured m = {mean:.4g}"
         terms = {"n_features": n_columns, "total_sensitivity": max(1.0, mean)}
         eps, needed = eps_for(LOGISTIC, kept, 0.1, **terms), theoretical_size(LOGISTIC, 0.1, 0.1, **terms).size
-        claim = f"{name}, largest coreset, {100 * share:g} % = {kept:,} rows: eps by t at delta = .1, {about}"
-        ours = f"{'no eps < 1' if math.isinf(eps) else f'{eps:.3f}'}; eps = .1 needs {needed:,}"
+        claim = f"{name}, largest coreset, {100 * share:g} % = {kept:,} rows: eps by t at delta = 0.1, {about}"
+        ours = f"{'no eps < 1' if math.isinf(eps) else f'{eps:.3f}'}; eps = 0.1 needs {needed:,}"
         call = f"tithe size --objective logistic --features {n_columns} --total-sensitivity {mean!r} -m {kept}"
         yield Row(source="logistic", claim=claim, published="not given", ours=ours, verdict=COMPUTED, command=call)
 
@@ -127,12 +127,12 @@ def dictionary_sizes(n_seeds: int) -> Iterator[Row]:
 
     def row(claim: str, by_hand: float, verdict: str, **terms: Any) -> Row:
         ours = [theoretical_size(one, eps, delta, n_features=20, **terms).size for one in (goal, mixed)]
-        text = f"{ours[0]:,}; {ours[1]:,} with beta = .1"
+        text = f"{ours[0]:,}; {ours[1]:,} with beta = 0.1"
         return Row(source="dictionary", claim=claim, published=f"{math.ceil(by_hand):,}", ours=text, verdict=verdict)
 
     base = 10.0 * math.log(1.0 / delta) / eps**2
     verdict = f"{FORMULA}; Hoeffding's inequality needs {math.ceil(math.log(2 / delta) / 2 / eps**2):,}"
-    claim = "Lemma 1: 10 ln(1/delta)/eps^2 columns for one dictionary, eps = delta = .1"
+    claim = "Lemma 1: 10 ln(1/delta)/eps^2 columns for one dictionary, eps = delta = 0.1"
     yield row(claim, base, verdict, queries="one")
     claim = "Corollary 1: 10 alpha^2 ln(1/delta)/eps^2 columns for a relative error of one dictionary, alpha = 2"
     verdict = "other design: Bernstein's inequality takes the place of Hoeffding's, and needs fewer"
@@ -147,7 +147,7 @@ def dictionary_sizes(n_seeds: int) -> Iterator[Row]:
         terms = {"n_features": d, "queries": "all"}
         found = eps_for(DictionaryObjective(n_components=k, beta=1e-12), c, delta, **terms)
         formula = math.sqrt(10 * d * k * math.log(1 / delta) / c)
-        claim = f"eps of the coreset of the experiments by Corollary 2: c = {c:,}, d = {d}, k = {k}, delta = .1"
+        claim = f"eps of the coreset of the experiments by Corollary 2: c = {c:,}, d = {d}, k = {k}, delta = 0.1"
         ours = f"{'no eps < 1' if math.isinf(found) else f'{found:.3f}'} (formula: {formula:.2f})"
         yield Row(source="dictionary", claim=claim, published="not given", ours=ours, verdict=COMPUTED)
 
@@ -178,7 +178,7 @@ def dictionary_draws(n_seeds: int) -> Iterator[Row]:
         sizes.append(math.ceil(10.0 * alpha**2 * math.log(1.0 / delta) / eps**2))
         drawn = build_coreset(many.X, objective=goal, coreset_size=sizes[-1], calibrate=False, random_state=seed)
         missed += abs(costs(goal, drawn, atoms) / costs(goal, many, atoms) - 1.0) > eps
-    claim = f"Corollary 1: share of {n_seeds} draws of its size with a relative error above eps = .3, delta = .1"
+    claim = f"Corollary 1: share of {n_seeds} draws of its size with a relative error above eps = 0.3, delta = 0.1"
     ours = f"{missed / n_seeds:.2f}, with at most {max(sizes):,} of 20,000 columns"
     verdict = checked(missed <= delta * n_seeds)
     yield Row(source="dictionary", claim=claim, published="<= 0.10", ours=ours, verdict=verdict)

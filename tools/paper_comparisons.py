@@ -23,7 +23,7 @@ SETS = {  # the sets of the logistic paper that are there, and their results
     "w8a": "logistic_paper_w8a",
     "ijcnn1": "logistic_paper_ijcnn1",
 }
-MORE_SETS = SETS | {"Covertype, R = .1": "logistic_paper_radius_0_1_covtype"}
+MORE_SETS = SETS | {"Covertype, R = 0.1": "logistic_paper_radius_0_1_covtype"}
 REGRESSORS = ("RDSF ols", "RDSF ridge", "RDSF lasso", "RDSF elasticnet")
 
 Cell = dict[str, dict[str, Any]]  # a row of results by the name of its method
@@ -35,8 +35,8 @@ def near(first: float, second: float) -> bool:
 
 
 def cells(wanted: str, *methods: str) -> list[Cell]:
-    """The cells of a set, or of "all" sets, or of "all and R = .1"; only those that have all the methods."""
-    names = {"all": list(SETS), "all and R = .1": list(MORE_SETS)}.get(wanted, [wanted])
+    """The cells of a set, or of "all" sets, or of "all and R = 0.1"; only those that have all the methods."""
+    names = {"all": list(SETS), "all and R = 0.1": list(MORE_SETS)}.get(wanted, [wanted])
     tables = [table for name in names for table in load(MORE_SETS[name])["tables"].values()]
     found = [{row["method"]: row for row in table} for table in tables]
     return [cell for cell in found if set(methods) <= set(cell)]
@@ -95,7 +95,7 @@ def clustering() -> Values:
 
 def regressors() -> Values:
     """How often least squares is the best of the regressors, or within WITHIN of it; the spread of their accuracies."""
-    found = cells("all and R = .1", *REGRESSORS)
+    found = cells("all and R = 0.1", *REGRESSORS)
     behind = [
         max(cell[name][score] for name in REGRESSORS) - cell["RDSF ols"][score]
         for cell in found

@@ -12,7 +12,7 @@ The ``values`` of a claim are places of the results, written as in tools/quoted_
 of tools/paper_comparisons.py and their arguments: with ``compared = {w = ["clustering"]}`` a rule may ask for
 ``w_least``. A rule has comparisons such as ``a <= 1`` with " and " between them. Besides the four signs there are
 
-- for scores: ``within`` (the same within .02), ``above`` (larger by more), ``not_below`` (not smaller by more);
+- for scores: ``within`` (the same within 0.02), ``above`` (larger by more), ``not_below`` (not smaller by more);
 - for times, errors and rates: ``near`` (the same within 20 %), ``at_least`` and ``at_most`` (so, or near).
 """
 

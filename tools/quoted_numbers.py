@@ -15,7 +15,7 @@ A place such as ``clustering.sets.covtype`` begins with the name of a file in be
 ``[3]`` for the item at a position, ``[method=coreset & size=100]`` for the first item that has these values,
 ``[a key]`` for a key with dots or spaces in it, and ``[*]`` for all items. Between the braces stands a place, ``min``,
 ``max``, ``median``, ``mean`` or ``count`` of one, or two of these with ``/``, ``*``, ``-`` or ``+`` between them; a
-number may stand for one of them. Formats are those of Python; "0.5" is then written as ".5", and "2e-07" as "2e-7".
+number may stand for one of them. Formats are those of Python; "2e-07" is then written as "2e-7".
 First lines of a template such as ``fits = clustering.sets.covtype.fits`` give short names to places.
 """
 
@@ -110,12 +110,11 @@ def evaluate(expression: str) -> Any:
 
 
 def written(value: Any, form: str) -> str:
-    """The value as pages write it: ".5" for 0.5 and "2e-7" for 2e-07."""
+    """The value as pages write it: "2e-7" for 2e-07."""
     if isinstance(value, str):
         return value
     text = format(value, form)
-    text = re.sub(r"e([+-])0*(\d)", lambda match: f"e{match[1].replace('+', '')}{match[2]}", text)
-    return re.sub(r"^([-+]?)0\.", r"\1.", text) if float(value) else text
+    return re.sub(r"e([+-])0*(\d)", lambda match: f"e{match[1].replace('+', '')}{match[2]}", text)
 
 
 def filled(template: str) -> str:

@@ -79,7 +79,7 @@ def stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.mark.parametrize(
     ("template", "text"),
     [
-        ("{stored.share:.2f}", ".12"),
+        ("{stored.share:.2f}", "0.12"),
         ("{stored.share:.1%}", "12.3%"),
         ("{stored.sets[a set][method=A-b & size=5].cost:.0e}", "2e-7"),
         ("{stored.sets[a set][1].cost:,}", "1,234,567"),
@@ -88,7 +88,7 @@ def stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         ("{stored.runs.second.x / max(stored.runs[*].x):.2f}", "1.00"),
         ("{100 * stored.share:.3g}", "12.3"),
         ("{stored.runs.first.x - stored.runs.second.x:.1f}", "-3.0"),
-        ("{stored.share - 1:.2f}", "-.88"),
+        ("{stored.share - 1:.2f}", "-0.88"),
         ("{stored.sets[a set][0].method:}", "A-b"),
         ("runs = stored.runs\nsecond = stored.runs.second\n{second.x / runs.third.x:.0f}", "2"),
     ],
@@ -115,12 +115,12 @@ def test_a_place_that_is_not_stored_is_an_error(template: str, message: str) -> 
 
 @pytest.mark.usefixtures("stored")
 def test_only_what_stands_below_a_template_is_written_anew() -> None:
-    page = "It was 7.77.\n\n<!-- numbers\nIt is {stored.share:.2f}.\n-->\nIt is .13.\n<!-- end of numbers -->\n"
-    assert NUMBERS.made(page) == page.replace(".13", ".12")
+    page = "It was 7.77.\n\n<!-- numbers\nIt is {stored.share:.2f}.\n-->\nIt is 0.13.\n<!-- end of numbers -->\n"
+    assert NUMBERS.made(page) == page.replace("0.13", "0.12")
     assert NUMBERS.unmarked_numbers(page) == ["7.77 in 'It was 7.77.'"]
 
 
 def test_code_formulas_and_versions_are_no_measurements() -> None:
-    page = "Python 3.11 to 3.14, `x=7.77`, $p = .4$, [a](b.1.md), 20 rows.\n\n```python\nx = 7.77\n```\n"
+    page = "Python 3.11 to 3.14, `x=7.77`, $p = 0.4$, [a](b.1.md), 20 rows.\n\n```python\nx = 7.77\n```\n"
     assert NUMBERS.unmarked_numbers(page) == []
     assert NUMBERS.unmarked_numbers("It took 7 times as long, 3 to 4 times, 1e-7.") != []

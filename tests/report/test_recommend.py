@@ -55,7 +55,7 @@ def test_a_larger_sample_that_is_quicker_than_a_coreset() -> None:
     ]
     said = _of(*lines)
     assert (said.verdict, said.size) == ("sample", 5000)
-    assert "For 4 fits or more" in str(said)  # .99 - .05 s for the draw, .24 s saved by each fit
+    assert "For 4 fits or more" in str(said)  # 0.99 - 0.05 s for the draw, 0.24 s saved by each fit
     lines[2] = _line(SAMPLE, 5000, 0.005, 2.0, fit=1.9)
     assert _of(*lines).verdict == "coreset" and "needs 5,000 rows" in str(_of(*lines))
     lines[2] = _line(SAMPLE, 5000, 0.005, 0.3, fit=0.005)

@@ -128,7 +128,7 @@ def test_values_are_the_numbers_that_arrow_reads_from_csv() -> None:
         "+1",
         " 1 ",
         "1.",
-        ".5",
+        "0.5",
         "1e5",
         "1E+5",
         "1e",

@@ -216,7 +216,7 @@ class TestNet:
 
     @pytest.mark.parametrize(("kind", "power"), [(KMedianObjective, 1), (KMeansObjective, 2)])
     def test_a_far_solution_has_nearly_equal_costs(self, kind: Any, power: int) -> None:
-        """Rows within 1 of a pilot centre, and a solution at 1 + 1/h: h = .2."""
+        """Rows within 1 of a pilot centre, and a solution at 1 + 1/h: h = 0.2."""
         rows = np.linspace(-1, 1, 101)
         cost, limit = (6.0 - rows) ** power, Net(kind(), 2, 5).changes(0.2)[1]
         assert limit * (1 + 1e-12) >= (cost.max() - cost.min()) / cost.min() > 0.9 * limit

@@ -161,7 +161,7 @@ class Gap:
     estimate : float
         Half the squared Newton decrement, g . H^-1 g / 2.
     interval : (float, float) or None
-        Where the gap lies with confidence .95; None where the curvature H is not known well enough to say.
+        Where the gap lies with confidence 0.95; None where the curvature H is not known well enough to say.
     exact : bool
         Whether the estimate is the gap itself: H is the same everywhere and was taken from all rows.
     negligible : float

@@ -347,8 +347,8 @@ def separated_clusters(block: Block, centers: Array) -> Array:
 
         n / 2 ln v - n_a / 2 ln v_a - n_b / 2 ln v_b  >  1.1 n H(n_a / n) + 3 / 2 ln N + n (g(d / n) - g(0)),
 
-    H(p) = -p ln p - (1 - p) ln(1 - p). The left side is .51 n for halves of a normal cloud and .69 n for those of a
-    uniform one, whatever its shape in other directions; H is .69, so clouds of equal weight are separated from 3.8
+    H(p) = -p ln p - (1 - p) ln(1 - p). The left side is 0.51 n for halves of a normal cloud and 0.69 n for those of a
+    uniform one, whatever its shape in other directions; H is 0.69, so clouds of equal weight are separated from 3.8
     standard deviations on. g is the apparent gain for halves of a normal cloud of few rows in d dimensions, since the
     line fits noise. The pair that gains most is joined, repeatedly, as long as it is not separated.
 

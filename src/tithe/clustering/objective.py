@@ -178,7 +178,7 @@ class ClusteringObjective(SensitivityObjective, MeanPilotObjective, NearestObjec
         return Moments(values=np.column_stack([np.ones(len(block)), cost, gap]), groups=labels, n_basic=2)
 
     def random_params(self, block: Block, *, n_bases: int, rng: Rng) -> list[Array]:
-        """Rows as centres, jittered at scales .1, 1 and 10, and moved far away."""
+        """Rows as centres, jittered at scales 0.1, 1 and 10, and moved far away."""
         queries: list[Array] = []
         spread = np.sqrt(np.mean(_dense(block, rng.integers(0, len(block), min(len(block), 2000))).var(axis=0)))
         for _ in range(n_bases):

@@ -34,8 +34,8 @@ class Rings(Construction[NearestObjective]):
         The number x. By default the largest number for which the rows do not exceed the size of the coreset.
     eps, delta : float, optional
         x is the number for which the cost of one solution, fixed before the draw, has a relative error of at most
-        ``eps`` with probability 1 - ``delta``: see `draws_per_ring`. ``delta`` is .1 unless it is given. The pilot must
-        cost at most ``objective.pilot_factor`` times the smallest cost, which clusterings have.
+        ``eps`` with probability 1 - ``delta``: see `draws_per_ring`. ``delta`` is 0.1 unless it is given. The pilot
+        must cost at most ``objective.pilot_factor`` times the smallest cost, which clusterings have.
 
     Examples
     --------

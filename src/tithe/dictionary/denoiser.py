@@ -67,7 +67,7 @@ class ImageDenoiser(StoredEstimator, BaseEstimator):
     gain : float
         A larger gain smooths more.
     step : int
-        Pixels between the patches that are coded. 2 codes a quarter of the patches, and costs .2 to 1 decibel.
+        Pixels between the patches that are coded. 2 codes a quarter of the patches, and costs 0.2 to 1 decibel.
     n_nonzero_coefs : int
         Atoms of a patch if ``sigma`` is 0, and in `reconstruct` and `inpaint`.
     max_iter : int

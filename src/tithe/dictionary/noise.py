@@ -95,7 +95,7 @@ def kept_variance(below: Array, above: Array) -> Array:
 class ClippedNoise:
     """White noise of deviation sigma on values x in [0, largest] that was cut off at black, at white or at both.
 
-    Pixels have the mean m(x) = x + sigma E[clip(z, -x / sigma, (largest - x) / sigma)], z standard normal, which is .4
+    Pixels have the mean m(x) = x + sigma E[clip(z, -x / sigma, (largest - x) / sigma)], z standard normal, which is 0.4
     sigma away from x at an end, and the variance v(x) < sigma^2. m increases: averages of neighbours give x.
     """
 
@@ -206,7 +206,7 @@ def estimate_sigma(image: Any) -> float:
 
         mean of the squares below c sigma^2 = sigma^2 E[chi2_d / d | chi2_d / d < c],
 
-    from the first decile of the squares on, with c such that .6 of the flat blocks lie below c sigma^2. The estimate
+    from the first decile of the squares on, with c such that 0.6 of the flat blocks lie below c sigma^2. The estimate
     with the smallest sum of estimate and two standard errors is taken.
 
     If noise was cut off at the ends of the range of integers, the share of such pixels in a block gives the variance

@@ -322,7 +322,7 @@ class DictionaryObjective(TheoremObjective, MeanPilotObjective, NearestObjective
             if question.one:
                 return by_bernstein(question, total, about, assumption)
         dimension = 1.0 if question.one else float(question.n_features * self.n_components)
-        # Hoeffding's inequality needs ln(2/delta) / 2, which is more than 10 ln(1/delta) where delta is above .96
+        # Hoeffding's inequality needs ln(2/delta) / 2, which is more than 10 ln(1/delta) where delta is above 0.96
         log_chance = max(10.0 * math.log(1.0 / delta), math.log(2.0 / delta) / 2.0)
         error = "additive: eps cost(D0)" if reference_factor is None else "relative"
         queries = "one fixed query" if question.one else "all queries, pseudo-dimension taken as d k"

@@ -264,7 +264,7 @@ def _terms(score, y, bits, as_number, loss, y_bits, first, mean):
         k = (y_bits[i] - _BITS_OF_ROOT_HALF) >> 52
         bits[i] = y_bits[i] - (k << 52)
         first[i] = np.float64(k)
-    for i in range(n):  # ln m is twice the area tangent of (m - 1) / (m + 1), whose square is at most .03
+    for i in range(n):  # ln m is twice the area tangent of (m - 1) / (m + 1), whose square is at most 0.03
         w = (as_number[i] - 1.0) / (as_number[i] + 1.0)
         s = w * w
         p = 1.0 / 21.0

@@ -56,7 +56,7 @@ class LinearModelObjective(ConvexObjective[SumsT], Generic[SumsT]):
 
     Few rows. With fewer rows than coefficients a fit explains whatever rows it gets, and those of large influence are
     the ones that hardly any line explains: fits on an influence draw had up to five times the excess loss of fits on a
-    uniform one. How many rows are enough depends on the penalty and the data (from .3 to 2 rows per coefficient on the
+    uniform one. How many rows are enough depends on the penalty and the data (from 0.3 to 2 rows per coefficient on the
     sets tried), so it is measured: where fewer than 1.5 rows are kept for each column that occurs
     (`rows_per_coefficient`), ``construction="auto"`` draws both ways, fits on each, and keeps the way with the smaller
     loss on the rows at hand. ``provenance["draw"]`` notes it.
@@ -306,7 +306,7 @@ class LinearModelObjective(ConvexObjective[SumsT], Generic[SumsT]):
         return scores
 
     def random_params(self, block: Block, *, n_bases: int, rng: Rng) -> list[Array]:
-        """Solutions of small samples, each also moved by .1, 1 and 10 in every score, and a hundred times as large."""
+        """Solutions of small samples, each also moved by 0.1, 1 and 10 in every score, and a hundred times as large."""
         sample = sample_rows(block, _SAMPLE_FOR_SCALE, rng)
         rows = sample.X.toarray() if sparse.issparse(sample.X) else sample.X
         scale = np.append(rows.std(axis=0, dtype=np.float64), 1.0)

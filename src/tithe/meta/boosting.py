@@ -304,7 +304,7 @@ class PilotGradient(Construction[BoostingObjective]):
     """p_i = u_i (a s_i / mean(s) + 1 - a), s_i the size of the gradient of the loss at a boosted pilot.
 
     The pilot is two histogram gradient boostings of fifteen rounds, each on half of 10,000 rows drawn uniformly. With
-    classes s^2 = sum_k g_k^2 + .1 (p_k (1 - p_k))^2, g_k = p_k - [y = k]; two classes have one g. For regressions
+    classes s^2 = sum_k g_k^2 + 0.1 (p_k (1 - p_k))^2, g_k = p_k - [y = k]; two classes have one g. For regressions
     s = |g|. A row with m p_i >= 1 is kept. Each class gets about ten
     draws, or all of its rows if they are fewer.
 

@@ -87,7 +87,7 @@ class ODMClassifier(KernelMachine, ClassifierMixin, Described, BaseEstimator):
         rival class for a round and never raises the objective; "fixed_score" fixes the rival's score, as in the paper.
     tol : float
         Stop at a duality gap of this share of the objective. On real data the default leaves decision values within
-        .002 of the optimum; 1e-3 leaves them within .02, and is up to twice as fast for two classes, and 2 to 14
+        0.002 of the optimum; 1e-3 leaves them within 0.02, and is up to twice as fast for two classes, and 2 to 14
         times as fast for more.
     solver : {"auto", "direct", "partition"} or PartitionSolver
         For two classes: all rows at once, or machines of parts of the rows that are merged into one of all rows by a

@@ -75,7 +75,7 @@ class ODMClustering(ClusterMixin, UnknownLabels):
         Without an intercept, scores have a mean of zero, which prefers clusters of similar weight. With one, clusters
         of unequal weight are found more often, but the relaxation is less tight, and only the balance rules out a
         single cluster. With an intercept and ``lam=1000``, clusters agreed better with the classes of 12 sets (mean
-        ARI .245 against .214 with the defaults, .323 against .279 with 10 % of links), but the bound was half as
+        ARI 0.245 against 0.214 with the defaults, 0.323 against 0.279 with 10 % of links), but the bound was half as
         close, and the search found other labels from other starts (``benchmarks/odm_clustering.py``).
     coreset_size : int or float
         If there are more rows, a weighted coreset of this size and the rows with links are clustered. The other rows

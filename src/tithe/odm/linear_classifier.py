@@ -43,7 +43,7 @@ class LinearODMClassifier(CoresetLinearClassifier, MarginMachine):
     `sklearn.svm.LinearSVR` of the labels -1 and 1, and with ``theta=0`` besides, `sklearn.linear_model.Ridge`.
 
     The defaults of lam, mu and theta were chosen for test accuracy beside that of `LinearSVC()`. For margins that vary
-    less, take a larger mu and a smaller theta, such as .5 and .2, the defaults of `ODMClassifier`.
+    less, take a larger mu and a smaller theta, such as 0.5 and 0.2, the defaults of `ODMClassifier`.
 
     Parameters
     ----------

@@ -113,8 +113,8 @@ class PACO(ClusterMixin, Described, BaseEstimator):
     eta : float, optional
         The penalty of a centre; 1.25 with the preset ``"practical"`` (in units, see above), 1 with ``"theory"``.
         With 0 there is no best k, since one more centre never raises the loss. With the default a round cloud of rows
-        is one cluster, whatever more centres would save. Values of .1 to .5 cover it with several centres, for a lower
-        loss, but cut round clusters as well.
+        is one cluster, whatever more centres would save. Values of 0.1 to 0.5 cover it with several centres, for a
+        lower loss, but cut round clusters as well.
     scale : {"clusters", "centers"}
         Where v and h are measured with the preset ``"practical"``: at the clusters that lie apart, or at as many
         clusters as there are centres now, if those are more. With ``"centers"`` rows on curves and sheets get many

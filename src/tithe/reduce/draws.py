@@ -334,12 +334,12 @@ class Leverage(Construction[ObjectiveT]):
 
 @dataclass(frozen=True, kw_only=True)
 class Influence(Leverage[InfluenceObjective]):
-    """p_i = u_i (.4 r_i l_i / sum(u r l) + .3 l_i / sum(u l) + .3 / W), each draw weighing u_i / (m p_i).
+    """p_i = u_i (0.4 r_i l_i / sum(u r l) + 0.3 l_i / sum(u l) + 0.3 / W), each draw weighing u_i / (m p_i).
 
     l_i is the root of the leverage (`Leverage`) and r_i the derivative of the row's loss in its score at the pilot
     (for logistic regression 1 - P(y | x)). r l is the size of a row's influence on the solution; drawing by it
     minimises the variance of the gradient at the pilot. The other two terms cover directions that the pilot gets
-    wrong or does not know (rare one-hot columns), and bound every weight by W / (.3 m).
+    wrong or does not know (rare one-hot columns), and bound every weight by W / (0.3 m).
 
     With more than 800,000 rows, one row of each run of consecutive rows (of equal weight) is scored and represents
     its run: 200,000 rows, or 5 for each row kept. All rows of classes of at most 20,000 rows are scored. The draw

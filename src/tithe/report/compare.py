@@ -320,7 +320,7 @@ def _limit_of_excess(excesses: list[float]) -> float:
     """What the excess of one more fit stays below in 95 % of draws, and not less than the largest of these n.
 
     Roots of excesses are taken for normal, with mean a and standard deviation s: the limit is the square of
-    a + t s sqrt(1 + 1 / n), with the quantile .975 of Student's distribution. With one draw it is not known.
+    a + t s sqrt(1 + 1 / n), with the quantile 0.975 of Student's distribution. With one draw it is not known.
     """
     roots, n = np.sqrt(np.maximum(excesses, 0.0)), len(excesses)
     if n == 1 or not np.isfinite(roots).all():
