@@ -91,7 +91,7 @@ papers: $(READY)  ## every table and figure of docs/papers.md, by the papers' pr
 bench: $(READY)  ## every number that README and documentation quote, from the data in DATA=DIR, downloaded where missing
 	$(call install,bench)
 	$(BIN)/python benchmarks/get_data.py --data $(DATA)
-	$(BIN)/python benchmarks/picture.py
+	$(BIN)/python benchmarks/picture.py --data $(DATA)
 	$(BIN)/python benchmarks/clustering.py --data $(DATA)
 	$(BIN)/python benchmarks/mixtures.py --data $(DATA) --only peers
 	$(BIN)/python benchmarks/mixtures.py --data $(DATA) --only ours

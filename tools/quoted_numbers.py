@@ -3,7 +3,8 @@
     python tools/quoted_numbers.py            # writes the pages
     python tools/quoted_numbers.py --check    # exit code 1 if a page is not what the results give
 
-A page has each block twice: a template in a comment, which readers do not see, and below it what the results give.
+README.md is made from its template, tools/readme.md. Any other page has each block twice: a template in a comment,
+which readers do not see, and below it what the results give.
 
     <!-- numbers
     The coreset costs {clustering.sets.covtype.fits[method=coreset].median:.2f} of all rows.
@@ -33,7 +34,8 @@ from typing import Any
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "docs" / "guide").glob("*.md"))]
+README, TEMPLATE = ROOT / "README.md", ROOT / "tools" / "readme.md"
+PAGES = [README, *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "docs" / "guide").glob("*.md"))]
 BLOCK = re.compile(r"<!-- numbers\n(?P<template>.*?)-->\n(?P<written>.*?)<!-- end of numbers -->", re.DOTALL)
 SUMMARIES: dict[str, Callable[[list[Any]], float]] = {
     "min": min,
@@ -131,6 +133,11 @@ def filled(template: str) -> str:
     return _PLACE.sub(value, "".join(lines))
 
 
+def made_anew(path: Path) -> str:
+    """The page as the results give it."""
+    return filled(TEMPLATE.read_text()) if path == README else made(path.read_text())
+
+
 def made(page: str) -> str:
     """The page with all blocks written anew."""
     return BLOCK.sub(
@@ -140,7 +147,7 @@ def made(page: str) -> str:
 
 def unmarked_numbers(page: str) -> list[str]:
     """Numbers that look measured and stand in no block, each with the beginning of its paragraph."""
-    text = _CODE.sub("", BLOCK.sub("", page))
+    text = _CODE.sub("", BLOCK.sub("", _PLACE.sub("", page)))
     return [
         f"{number} in {paragraph.strip()[:50]!r}"
         for paragraph in re.split(r"\n\s*\n", text)
@@ -152,11 +159,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="write nothing; exit code 1 if a page would change")
     arguments = parser.parse_args()
-    changed = [path for path in PAGES if path.read_text() != made(path.read_text())]
+    changed = [path for path in PAGES if path.read_text() != made_anew(path)]
     for path in changed:
         print(f"{path.relative_to(ROOT)} {'differs from the results' if arguments.check else 'is written anew'}")
         if not arguments.check:
-            path.write_text(made(path.read_text()))
+            path.write_text(made_anew(path))
     return int(arguments.check and bool(changed))
 
 

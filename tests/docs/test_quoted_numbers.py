@@ -30,8 +30,8 @@ PAGES = [str(path.relative_to(ROOT)) for path in NUMBERS.PAGES]
 
 @pytest.mark.parametrize("page", PAGES)
 def test_quoted_numbers_are_those_of_the_kept_results(page: str) -> None:
-    text = (ROOT / page).read_text()
-    assert text == NUMBERS.made(text), "run python tools/quoted_numbers.py"
+    advice = "run python tools/quoted_numbers.py; README.md is made from tools/readme.md"
+    assert (ROOT / page).read_text() == NUMBERS.made_anew(ROOT / page), advice
 
 
 # made whole by a script; and trials of code that is gone, which no kept result has
@@ -40,7 +40,8 @@ NOT_QUOTED = ("docs/papers.md", "docs/tried_and_lost.md")
 
 @pytest.mark.parametrize("page", [page for page in PAGES if page not in NOT_QUOTED])
 def test_no_measurement_is_written_by_hand(page: str) -> None:
-    assert NUMBERS.unmarked_numbers((ROOT / page).read_text()) == []
+    path = NUMBERS.TEMPLATE if page == "README.md" else ROOT / page
+    assert NUMBERS.unmarked_numbers(path.read_text()) == []
 
 
 def bench_commands() -> set[str]:
