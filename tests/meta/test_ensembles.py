@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 from leaf_source import LeafSource
 from lightgbm import LGBMClassifier, LGBMRegressor
+from sklearn.base import clone
 from sklearn.ensemble import (
     GradientBoostingRegressor,
     HistGradientBoostingClassifier,
@@ -18,12 +19,14 @@ from sklearn.ensemble import (
 )
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.metrics import log_loss, roc_auc_score
+from sklearn.model_selection import cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from tithe import CoresetEstimator, load_model, save_model
+from tithe import CoresetEstimator, CoresetSearchCV, load_model, save_model
 from tithe.meta.boosting import BoostingObjective
 from tithe.meta.ensembles import best_rounds, diverged, ensemble_of, learning_objective, with_rounds
+from tithe.meta.other_estimators import last_step
 
 xgboost = pytest.importorskip("xgboost")
 FAST: dict[str, Any] = {"n_estimators": 30, "num_leaves": 15, "verbosity": -1, "n_jobs": 1, "random_state": 0}
@@ -250,3 +253,65 @@ def test_frames_with_text_categories_dates_and_gaps(kind: str, frame, tmp_path) 
     assert type(again.estimator) is type(model.estimator)
     chart = model.charts()[0]
     assert chart.values.sum() == pytest.approx(1.0) and chart.labels[0] in ("age", "city")
+
+
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        LGBMClassifier(**FAST, class_weight="balanced"),
+        LGBMClassifier(**FAST, is_unbalance=True),
+        HistGradientBoostingClassifier(max_iter=30, class_weight="balanced", random_state=0),
+        RandomForestClassifier(20, max_depth=5, class_weight="balanced_subsample", n_jobs=1, random_state=0),
+        make_pipeline(StandardScaler(), LogisticRegression(class_weight="balanced")),
+    ],
+    ids=["lightgbm", "unbalance", "histogram", "forest", "pipeline"],
+)
+def test_balanced_classes_are_those_of_all_rows(estimator) -> None:
+    """A coreset holds more rows of a rare class, of less weight: counting its rows would not make up for the class."""
+    rng = np.random.default_rng(0)
+    X, others = rng.normal(size=(20_000, 5)), rng.normal(size=(5000, 5))
+    y = np.where(X[:, 0] + rng.logistic(size=20_000) > 3.3, "rare", "usual")
+    model = CoresetEstimator(estimator, coreset_size=0.25, random_state=0).fit(X, y)
+    chances = [fitted.predict_proba(others)[:, 0].mean() for fitted in (model, clone(estimator).fit(X, y))]
+    assert chances[0] == pytest.approx(chances[1], abs=0.05)
+    assert not last_step(model.estimator_)[1].get_params().get("class_weight")
+    search = CoresetSearchCV(estimator, {}, coreset_size=0.25, cv=2, scoring="neg_log_loss", random_state=0).fit(X, y)
+    halves = cross_val_score(estimator, X, y, cv=2, scoring="neg_log_loss")
+    assert search.best_score_ == pytest.approx(halves.mean(), abs=0.1)
+
+
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        LGBMClassifier(num_iterations=150, verbosity=-1, n_jobs=1),
+        LGBMClassifier(n_estimators=150, metric="None", verbosity=-1, n_jobs=1),
+        LGBMClassifier(n_estimators=150, early_stopping_round=5, verbosity=-1, n_jobs=1),
+    ],
+    ids=["another name", "no metric", "stops by itself"],
+)
+def test_early_stopping_whatever_the_parameters_are_called(rows, estimator) -> None:
+    X, y = rows
+    model = CoresetEstimator(estimator, coreset_size=2000, early_stopping=0.2, random_state=0).fit(X, y)
+    assert 1 <= model.n_rounds_ < 150 and model.estimator_.booster_.num_trees() == model.n_rounds_
+
+
+def test_early_stopping_of_catboost_by_another_name(rows) -> None:
+    catboost = pytest.importorskip("catboost")
+    estimator = catboost.CatBoostClassifier(n_estimators=60, depth=4, verbose=False, allow_writing_files=False)
+    model = CoresetEstimator(estimator, coreset_size=2000, early_stopping=0.2, random_state=0).fit(*rows)
+    assert model.estimator_.tree_count_ == model.n_rounds_ <= 60
+
+
+def test_a_search_over_a_learner_of_trees_draws_for_trees(rows) -> None:
+    """Early stopping gets into a search that way."""
+    X, y = rows
+    inner = CoresetEstimator(LGBMClassifier(**FAST), early_stopping=0.2, random_state=0)
+    search = CoresetSearchCV(inner, {"estimator__num_leaves": [7, 15]}, cv=2, random_state=0).fit(X, y)
+    assert isinstance(search.coresets_[0].objective, BoostingObjective) and 4000 < len(search.coresets_[0]) <= 5000
+
+
+def test_several_quantiles_at_once_have_no_score(rows) -> None:
+    X, _ = rows
+    estimator = xgboost.XGBRegressor(objective="reg:quantileerror", quantile_alpha=np.array([0.1, 0.8]), n_estimators=5)
+    model = CoresetEstimator(estimator, coreset_size=2000, random_state=0).fit(X, X[:, 0])
+    assert model.certificate_ is None and model.predict(X[:3]).shape == (3, 2)

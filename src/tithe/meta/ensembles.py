@@ -24,7 +24,7 @@ from tithe.core.data import Array, Coreset, Rng
 from tithe.fit.labels import objective_for, usual_objective
 from tithe.meta.boosting import BoostingObjective
 from tithe.meta.leaves import mean_loss
-from tithe.meta.other_estimators import fit_arguments, last_step, library_of, with_categories
+from tithe.meta.other_estimators import OuterEstimator, fit_arguments, last_step, library_of, with_categories
 
 _SAME = {"squared_error", "absolute_error", "quantile", "poisson", "gamma"}
 # losses by the names of the libraries; any other one is drawn for as least squares
@@ -42,6 +42,7 @@ _MIN_ROWS_TO_STOP = 100  # with fewer rows aside, the best number of rounds is n
 _RARE = 0.01  # share of a class from which on leaves of LightGBM have enough second derivatives
 _CLEARLY = 0.8  # of a loss: less is not chance
 _STEADY = {"max_delta_step": 1.0}  # of LightGBM: log-loss of 0.001 where it is 0.05 without, on sets with rare classes
+_NO_METRIC = {"none", "na", "null", "custom"}  # of LightGBM
 _BOUNDS = {"max_delta_step", "max_tree_output", "max_leaf_output"}
 
 
@@ -53,18 +54,21 @@ class Ensemble:
     ----------
     loss : tuple of str
         The parameters that name the loss of a regression and its quantile.
-    n_rounds : str
-        The parameter that is the number of rounds.
+    n_rounds : tuple of str
+        The names of the parameter that is the number of rounds, the usual one first.
     fixed : dict
         Parameters with which a fit takes all rounds.
+    stopping : tuple of str
+        Names of parameters that let a fit stop early by itself, which needs rows set aside.
     best_rounds : callable or None
         ``best_rounds(model, train, aside)`` fits to (X, y, weight) and returns the number of rounds that is best on
         the rows aside; ``model`` then predicts with these. None: the library has no weighted early stopping.
     """
 
     loss: tuple[str, str]
-    n_rounds: str
+    n_rounds: tuple[str, ...]
     fixed: Mapping[str, Any] = field(default_factory=dict)
+    stopping: tuple[str, ...] = ()
     best_rounds: Callable[[Any, tuple[Any, ...], tuple[Any, ...]], int] | None = None
 
 
@@ -73,10 +77,12 @@ def _lightgbm_rounds(model: Any, train: tuple[Any, ...], aside: tuple[Any, ...])
 
     X, y, weight = train
     stop = early_stopping(_PATIENCE, first_metric_only=True, verbose=False)
+    if str(model.get_params().get("metric")).lower() in _NO_METRIC:
+        model.set_params(metric="")  # that of the objective: without one no round is the best
     known = "eval_X" in signature(model.fit).parameters  # LightGBM 4.7 warns of eval_set
     given = {"eval_X": aside[0], "eval_y": aside[1]} if known else {"eval_set": [aside[:2]]}
     model.fit(X, y, sample_weight=weight, eval_sample_weight=[aside[2]], callbacks=[stop], **given)
-    return int(model.best_iteration_ or model.n_estimators)
+    return int(model.best_iteration_ or model.booster_.current_iteration())
 
 
 def _xgboost_rounds(model: Any, train: tuple[Any, ...], aside: tuple[Any, ...]) -> int:
@@ -110,23 +116,37 @@ def _chances(model: Any, X: Any, rounds: int) -> Array:
     return np.asarray(next(islice(model.staged_predict_proba(X), rounds - 1, None)))
 
 
-_LIGHTGBM = Ensemble(loss=("objective", "alpha"), n_rounds="n_estimators", best_rounds=_lightgbm_rounds)
+_LIGHTGBM = Ensemble(
+    loss=("objective", "alpha"),
+    n_rounds=(
+        *("n_estimators", "num_iterations", "num_iteration", "n_iter", "num_tree", "num_trees", "num_round"),
+        *("num_rounds", "nrounds", "num_boost_round", "max_iter"),
+    ),
+    stopping=("early_stopping_round", "early_stopping_rounds", "early_stopping", "n_iter_no_change"),
+    best_rounds=_lightgbm_rounds,
+)
 _XGBOOST = Ensemble(
     loss=("objective", "quantile_alpha"),
-    n_rounds="n_estimators",
+    n_rounds=("n_estimators",),
     fixed={"early_stopping_rounds": None},
     best_rounds=_xgboost_rounds,
 )
-_CATBOOST = Ensemble(loss=("loss_function", ""), n_rounds="iterations", best_rounds=_catboost_rounds)
-_HISTOGRAM = Ensemble(
-    loss=("loss", "quantile"), n_rounds="max_iter", fixed={"early_stopping": False}, best_rounds=_histogram_rounds
+_CATBOOST = Ensemble(
+    loss=("loss_function", ""),
+    n_rounds=("iterations", "n_estimators", "num_boost_round", "num_trees"),
+    best_rounds=_catboost_rounds,
 )
-_PLAIN = Ensemble(loss=("loss", "alpha"), n_rounds="n_estimators")
+_HISTOGRAM = Ensemble(
+    loss=("loss", "quantile"), n_rounds=("max_iter",), fixed={"early_stopping": False}, best_rounds=_histogram_rounds
+)
+_PLAIN = Ensemble(loss=("loss", "alpha"), n_rounds=("n_estimators",))
 
 
 def ensemble_of(estimator: Any) -> Ensemble | None:
-    """What is known of an estimator, or of the last step of a pipeline, if it is an ensemble of boosted trees."""
+    """What is known of an estimator, if it is an ensemble of boosted trees, ends in one or holds one."""
     _, learner = last_step(estimator)
+    if isinstance(learner, OuterEstimator):
+        return ensemble_of(learner.estimator)
     if not (is_classifier(learner) or is_regressor(learner)):
         return None
     library = library_of(learner)
@@ -162,7 +182,7 @@ def _own_loss(estimator: Any, n_classes: int) -> BoostingObjective:
     name, _, details = str(options.get(ensemble.loss[0])).lower().partition(":alpha=")  # CatBoost: Quantile:alpha=0.9
     loss = _LOSSES.get(name.partition(":")[0] if library == "catboost" else name, "squared_error")
     level = details or options.get(ensemble.loss[1])
-    if loss != "quantile" or np.ndim(level or 0.0):  # several quantiles at once
+    if loss != "quantile" or np.ndim(level):  # several quantiles at once
         return BoostingObjective(loss="squared_error" if loss == "quantile" else loss)
     return BoostingObjective(loss=loss, level=float(level or (0.5 if library == "catboost" else 0.9)))
 
@@ -177,6 +197,30 @@ def learning_weights(estimator: Any, coreset: Coreset) -> Array:
         return weight
     factor = coreset.weight_seen / coreset.n_seen * len(coreset) / float(weight.sum())
     return np.asarray(weight * factor)
+
+
+def with_class_factors(estimator: Any, coreset: Coreset, labels: Array | None) -> tuple[Any, Array | float]:
+    """The estimator without the class weights that its library would count, and the factors (n,) of the rows instead.
+
+    Rows of a coreset stand for different numbers of rows: only their weights tell how frequent a class is. A row of
+    class c, which weighs n_c of n, has the factor n / (k n_c), as in scikit-learn; with LightGBM's ``is_unbalance``
+    the largest n_c over n_c. An estimator on all rows is left as it is.
+    """
+    if labels is None or coreset.is_whole or coreset.y is None:
+        return estimator, 1.0
+    prefix, learner = last_step(estimator)
+    given = learner.get_params(deep=False)
+    mass = np.bincount(coreset.y, weights=coreset.weights(), minlength=len(labels))
+    mass[mass == 0.0] = np.inf  # classes without a row
+    n_classes = int(np.isfinite(mass).sum())
+    if given.get("class_weight") in ("balanced", "balanced_subsample"):
+        factors = mass[np.isfinite(mass)].sum() / (n_classes * mass)
+        return estimator.set_params(**{f"{prefix}class_weight": None}), factors[coreset.y]
+    unbalanced = [name for name in ("is_unbalance", "unbalance", "unbalanced_sets") if given.get(name)]
+    if library_of(learner) == "lightgbm" and unbalanced and n_classes == 2:
+        factors = mass[np.isfinite(mass)].max() / mass
+        return estimator.set_params(**{f"{prefix}{name}": False for name in unbalanced}), factors[coreset.y]
+    return estimator, 1.0
 
 
 def ensemble_size(n_rows: int | None) -> int:
@@ -280,8 +324,12 @@ def with_rounds(estimator: Any, rounds: int, steadied: Mapping[str, float] | Non
     """The estimator with a fixed number of rounds, and the parameters without which they diverge."""
     ensemble = ensemble_of(estimator)
     assert ensemble is not None
-    prefix, _ = last_step(estimator)
-    fixed = {ensemble.n_rounds: rounds, **ensemble.fixed, **(steadied or {})}
+    prefix, learner = last_step(estimator)
+    given = learner.get_params(deep=False)
+    usual, *others = ensemble.n_rounds
+    name = next((other for other in others if other in given), usual)
+    stopping = {option: 0 for option in ensemble.stopping if option in given}
+    fixed = {name: rounds, **stopping, **ensemble.fixed, **(steadied or {})}
     return estimator.set_params(**{f"{prefix}{name}": value for name, value in fixed.items()})
 
 

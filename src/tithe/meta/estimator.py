@@ -43,6 +43,7 @@ from tithe.meta.ensembles import (
     importances,
     learning_objective,
     learning_weights,
+    with_class_factors,
     with_rounds,
 )
 from tithe.meta.leaves import leaf_obstacle, mean_loss, refitted_leaves
@@ -391,7 +392,7 @@ class CoresetEstimator(OuterEstimator, CoresetLearner, MetaEstimatorMixin, BaseE
             "_aside": None,
             "_columns": None if given.frame is None else columns_of(given.frame),
             "_is_viewed": given.schema is not None,
-            "_coreset_score": self._score(fitted, coreset, given) if hasattr(fitted, "score") else None,
+            "_coreset_score": self._score(fitted, coreset, given) if self._has_score(fitted, coreset, given) else None,
         }
 
     def _fit_to_coreset(self, coreset: Coreset, labels: Array | None, schema: TableSchema | None) -> None:
@@ -460,8 +461,9 @@ class CoresetEstimator(OuterEstimator, CoresetLearner, MetaEstimatorMixin, BaseE
 
     def _fit_to(self, coreset: Coreset, given: OriginalRows, seed: int, *, weighted: bool) -> tuple[Any, int | None]:
         """The estimator fitted on the coreset, and its number of rounds if early stopping set it."""
-        model, y, stop = clone(self.estimator), self.targets_of(coreset), None
-        weight = learning_weights(model, coreset) if weighted else None
+        y, stop = self.targets_of(coreset), None
+        model, factors = with_class_factors(clone(self.estimator), coreset, self._labels)
+        weight = learning_weights(model, coreset) * factors if weighted else None
         if self.early_stopping and y is not None:
             share, rng = float(self.early_stopping), rng_for(seed, "early stopping")
             stop = best_rounds(model, lambda at: given.of(coreset.take(at)), y, weight, share, rng)
@@ -514,6 +516,13 @@ class CoresetEstimator(OuterEstimator, CoresetLearner, MetaEstimatorMixin, BaseE
         if not self._score(fitted, block, given) > self._score(before, block, given):
             return None
         return {"coreset_": coreset, "estimator_": fitted, "_coreset_score": self._score(fitted, coreset, given)}
+
+    def _has_score(self, fitted: Any, block: Block, given: OriginalRows) -> bool:
+        """Whether the estimator has a score: those of several quantiles at once predict more than there is to score."""
+        if not hasattr(fitted, "score") or is_classifier(fitted) or not hasattr(fitted, "predict"):
+            return hasattr(fitted, "score")
+        predicted = np.shape(fitted.predict(given.of(block.take(np.arange(1)))))
+        return len(predicted) == 1 or predicted[1] == 1
 
     def _score(self, estimator: Any, block: Block, given: OriginalRows) -> float:
         return score_of(estimator, given.of(block), self.targets_of(block), block.sample_weight)

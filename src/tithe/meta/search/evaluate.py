@@ -28,7 +28,7 @@ from tithe.core.parallel import available_threads, limit_threads, single_blas_th
 from tithe.core.passes import DataPass
 from tithe.core.seeding import rng_for
 from tithe.fit.base import CoresetLearner
-from tithe.meta.ensembles import learning_weights
+from tithe.meta.ensembles import learning_weights, with_class_factors
 from tithe.meta.leaves import leaf_obstacle, refitted_leaves
 from tithe.meta.other_estimators import (
     NO_ARGUMENTS,
@@ -230,15 +230,17 @@ class Evaluator:
     def _fitted(self, fold: Fold, params: Params, last: Any) -> Any:
         model, coreset, share = candidate(self.estimator, params), fold.coreset, self.share
         leaves = self.leaves and leaf_obstacle(model) is None
+        model, factors = with_class_factors(model, coreset, self.labels)
         prefix, learner = last_step(model)
         if isinstance(learner, CoresetLearner):
             model.set_params(**{f"{prefix}coreset_size": len(coreset)})  # the coreset must not be reduced again
             if last is not None and starts_warm(model):
                 model = last.set_params(**{**model.get_params(deep=False), "warm_start": True})
-        weight = None if coreset.sample_weight is None else learning_weights(model, coreset)
+        weight = None if coreset.sample_weight is None else learning_weights(model, coreset) * factors
         X, y, more = fold.X, self._targets(coreset), self.fit_params.of(coreset)
         if leaves or share < 1.0:
             at, weight = fold.part(share * (GROWN if leaves else 1.0), by_class=self.labels is not None)
+            weight = weight * np.broadcast_to(factors, len(coreset))[at]
             weight *= len(at) / weight.sum()
             X, y, more = rows_of(fold.X, at), None if y is None else y[at], self.fit_params.of(coreset.take(at))
         arguments = fit_arguments(model, plain_weights(weight)) | more
