@@ -26,10 +26,12 @@ from sklearn.ensemble import (
     IsolationForest,
     RandomForestClassifier,
 )
+from sklearn.feature_selection import SelectKBest, f_classif, mutual_info_classif
+from sklearn.impute import SimpleImputer
 from sklearn.linear_model import Ridge
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import OneHotEncoder, StandardScaler
+from sklearn.preprocessing import KBinsDiscretizer, OneHotEncoder, StandardScaler
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
 from tithe import CoresetEstimator, CoresetKMeans, FileFormatError, load_model, save_model
@@ -54,9 +56,21 @@ TREES: dict[str, Callable[[], Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", TREES)
-def test_trees_of_scikit_learn_are_kept_whole(name: str) -> None:
-    model = TREES[name]()
+def after(step: Any) -> Any:
+    return make_pipeline(step, DecisionTreeClassifier(**SEED)).fit(X, LABELS)
+
+
+PIPELINES: dict[str, Callable[[], Any]] = {
+    "gaps filled": lambda: after(SimpleImputer()),
+    "bins": lambda: after(KBinsDiscretizer(3, encode="ordinal")),
+    "columns chosen": lambda: after(SelectKBest(f_classif, k=2)),
+    "columns chosen by information": lambda: after(SelectKBest(mutual_info_classif, k=2)),
+}
+
+
+@pytest.mark.parametrize("name", [*TREES, *PIPELINES])
+def test_models_of_scikit_learn_are_kept_whole(name: str) -> None:
+    model = {**TREES, **PIPELINES}[name]()
     again = unpacked(packed(model))
     np.testing.assert_array_equal(again.predict(X), model.predict(X))
 

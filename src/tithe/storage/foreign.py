@@ -36,11 +36,19 @@ _TRUSTED = frozenset(
         "lightgbm.sklearn.LGBMRanker",
         "lightgbm.sklearn.LGBMRegressor",
         "lightgbm.sklearn._LGBMLabelEncoder",
+        "numpy.dtype",
         "scipy.sparse._csc.csc_matrix",
         "scipy.sparse._csr.csr_matrix",
         "sklearn.calibration._CalibratedClassifier",
         "sklearn.calibration._SigmoidCalibration",
         "sklearn.ensemble._hist_gradient_boosting.predictor.TreePredictor",
+        *(
+            f"sklearn.feature_selection.{name}"  # which score columns at the fit
+            for name in (
+                *(f"_univariate_selection.{score}" for score in ("chi2", "f_classif", "f_regression")),
+                *(f"_mutual_info.mutual_info_{kind}" for kind in ("classif", "regression")),
+            )
+        ),
         "sklearn.tree._tree.Tree",
         "sklearn.utils.validation.check_array",
         "tithe.storage.foreign.Held",
