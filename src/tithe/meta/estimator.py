@@ -239,9 +239,10 @@ class CoresetEstimator(OuterEstimator, CoresetLearner, MetaEstimatorMixin, BaseE
         X : array, CSR matrix or frame of shape (n, d), or a source
             Rows of a frame are scored as numbers (text, dates and gaps become numbers by a schema), and the estimator
             gets the chosen rows of the frame itself: with names, categories and gaps, as it gets those of ``predict``.
-            A source (`open_dataset`) is read once, leaf by leaf, and needs ``polish=0``. An estimator that treats gaps
-            and categories itself (boosted trees), or looks up columns by name (`sklearn.compose.ColumnTransformer`),
-            gets its rows as a pandas frame with these, others get numbers.
+            One of scikit-learn that takes no text gets the numbers instead, if there is text; any other, with
+            ``encode=True``. A source (`open_dataset`) is read once, leaf by leaf, and needs ``polish=0``. An estimator
+            that treats gaps and categories itself (boosted trees), or looks up columns by name
+            (`sklearn.compose.ColumnTransformer`), gets its rows as a pandas frame with these, others get numbers.
         y : array of shape (n,), optional
             That of a source comes with its rows.
         sample_weight : array of shape (n,), optional
@@ -333,7 +334,7 @@ class CoresetEstimator(OuterEstimator, CoresetLearner, MetaEstimatorMixin, BaseE
         self, data: DataPass, seed: int, context: OriginalRows, checkpoint: Checkpoint | None
     ) -> dict[str, Any]:
         """Set rows aside, reduce the others, learn from their coreset, and score it on the rows set aside."""
-        context = context.for_learner(self.estimator, self.schema_)
+        context = context.for_learner(self.estimator, self.schema_, self.encode)
         rows = data.rows
         size = self._size(data.n_expected, rows.n_features)
         if isinstance(rows, Source):
@@ -531,9 +532,9 @@ class CoresetEstimator(OuterEstimator, CoresetLearner, MetaEstimatorMixin, BaseE
         """What the estimator gets of X: rows of a frame, if it was fitted on such rows, else numbers."""
         if self._columns is not None and is_frame(X):
             return OriginalRows(frame=selected(X, self._columns))
-        as_text = library_of(self.estimator) == "catboost"
         schema = self.schema_ if self._is_viewed else None
-        return OriginalRows(schema=schema, as_text=as_text, dense=self._needs_dense)
+        library = library_of(last_step(self.estimator)[1])
+        return OriginalRows(schema=schema, library=library, dense=self._needs_dense)
 
     @property
     def _needs_dense(self) -> bool:

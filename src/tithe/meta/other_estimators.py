@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -27,6 +28,7 @@ from tithe.fit.collections import lazy_on_collections
 from tithe.rows.arrays import is_frame
 from tithe.rows.schema import TableSchema, can_view, frame_table, frame_view
 
+_MOST_CATEGORIES = {"sklearn": 255}  # of a column, that histogram boosting takes
 _WEIGHT = "sample_weight"
 _PAIRWISE_OPTIONS = ("kernel", "metric", "affinity")
 
@@ -323,8 +325,8 @@ class OriginalRows:
         If there is no frame: the schema by which numeric rows become a frame again. None: numeric rows are taken.
     dense : bool
         Whether numeric rows that are sparse become dense ones.
-    as_text : bool
-        Whether categories of that frame are texts, gaps the empty one.
+    library : str
+        The library whose rules that frame follows: see `_as_taken_by`.
     fit_params : RowArguments
         Further arguments of ``fit``.
     """
@@ -332,25 +334,37 @@ class OriginalRows:
     frame: Any = None
     schema: TableSchema | None = None
     dense: bool = False
-    as_text: bool = False
+    library: str = ""
     fit_params: RowArguments = NO_ARGUMENTS
 
-    def for_learner(self, estimator: Any, schema: TableSchema | None) -> OriginalRows:
-        """The same for an estimator that treats gaps and categories itself, once the schema of the rows is known.
+    def for_learner(self, estimator: Any, schema: TableSchema | None, encode: Any = "auto") -> OriginalRows:
+        """The same for an estimator, once the schema of the rows is known.
 
-        It gets frames by the schema, where there is no frame, or one with text, dates or lists, which it cannot take.
-        Categories of such a frame are texts for CatBoost, whose ``cat_features`` are set to them if they are not set.
+        One that treats gaps and categories itself gets frames by the schema, where there is no frame, or one with text,
+        dates or lists, which it cannot take. Any other of scikit-learn gets such a frame as the numbers of the schema,
+        and with ``encode=True`` every frame. A pipeline gets the frame as it is: it may encode it in its own way.
         """
-        catboost = library_of(estimator) == "catboost"
+        library = library_of(last_step(estimator)[1])
+        catboost = library == "catboost"
         if catboost and self.frame is not None and estimator.get_params().get("cat_features") is not None:
             return self
-        needed = schema is not None and takes_categories(estimator) and can_view()
-        plain = self.frame is not None and (
-            isinstance(estimator, Pipeline) or _is_plain(self.frame, categories=not catboost)
-        )
-        if needed and not plain:
-            return replace(self, frame=None, schema=schema, as_text=catboost)
+        if schema is not None and takes_categories(estimator) and can_view():
+            plain = self.frame is not None and (
+                isinstance(estimator, Pipeline)
+                or _is_plain(self.frame, categories=not catboost, at_most=_MOST_CATEGORIES.get(library))
+            )
+            if not plain:
+                return replace(self, frame=None, schema=schema, library=library)
+        elif schema is not None and self.frame is not None and (encode is True or self._is_foreign_to(estimator)):
+            return replace(self, frame=None, dense=needs_dense_rows(estimator, schema))
         return replace(self, dense=needs_dense_rows(estimator, schema))
+
+    def _is_foreign_to(self, estimator: Any) -> bool:
+        """Whether an estimator of scikit-learn that encodes nothing itself gets a frame with more than numbers."""
+        if isinstance(estimator, Pipeline) or library_of(estimator) != "sklearn":
+            return False
+        holds_others = any(hasattr(value, "fit") for value in estimator.get_params(deep=False).values())
+        return not holds_others and not _is_plain(self.frame, categories=False)
 
     def of(self, block: Block) -> Any:
         """The original rows of a block."""
@@ -362,12 +376,7 @@ class OriginalRows:
 
     def _view(self, X: Any) -> Any:
         assert self.schema is not None
-        frame = frame_view(self.schema, X)
-        if self.as_text:
-            names = frame.select_dtypes("category").columns
-            frame = frame.assign(**{name: frame[name].astype(object).where(frame[name].notna(), "") for name in names})
-            frame = frame.astype(dict.fromkeys(names, str))
-        return frame
+        return _as_taken_by(self.library, frame_view(self.schema, X))
 
     def arguments(self, block: Block) -> dict[str, Any]:
         """Further arguments of ``fit``; frames of an ``eval_set`` become rows as those to learn from."""
@@ -381,13 +390,45 @@ class OriginalRows:
         return self._view(self.schema.encode(frame_table(rows))) if is_frame(rows) else rows
 
 
-def _is_plain(frame: Any, *, categories: bool = True) -> bool:
-    """Whether a frame holds nothing but numbers, or categories where these are allowed."""
+def _as_taken_by(library: str, frame: Any) -> Any:
+    """A pandas frame by the rules of a library.
+
+    CatBoost takes categories as texts, gaps as the empty one. scikit-learn's histogram boosting takes at most 255
+    categories: the numbers of more are numbers, which splits cut into ranges. LightGBM and XGBoost refuse some signs in
+    the names of columns.
+    """
+    names = frame.select_dtypes("category").columns
+    if library == "catboost":
+        frame = frame.assign(**{name: frame[name].astype(object).where(frame[name].notna(), "") for name in names})
+        return frame.astype(dict.fromkeys(names, str))
+    most = _MOST_CATEGORIES.get(library)
+    for name in names:
+        if most is not None and len(frame[name].cat.categories) > most:
+            codes = frame[name].cat.codes
+            frame[name] = codes.astype(np.float64).where(codes >= 0)
+    if library in ("lightgbm", "xgboost"):
+        frame.columns = _plain_names([str(name) for name in frame.columns])
+    return frame
+
+
+def _plain_names(names: list[str]) -> list[str]:
+    """The names with an underscore for each sign that is refused, and a number where two would be the same."""
+    plain = [re.sub(r'[][{}<>",:]', "_", name) for name in names]
+    if plain == names:
+        return names
+    return [name if plain.count(name) == 1 else f"{name}_{i}" for i, name in enumerate(plain)]
+
+
+def _is_plain(frame: Any, *, categories: bool = True, at_most: int | None = None) -> bool:
+    """Whether a frame holds nothing but numbers, or ``at_most`` so many categories where these are allowed."""
     if isinstance(frame, (pa.Table, pa.RecordBatch)):
         return False
-    kinds = nw.from_native(frame, eager_only=True).schema.values()
+    table = nw.from_native(frame, eager_only=True)
     others = (nw.Boolean, nw.Categorical, nw.Enum) if categories else (nw.Boolean,)
-    return all(kind.is_numeric() or kind in others for kind in kinds)
+    if not all(kind.is_numeric() or kind in others for kind in table.schema.values()):
+        return False
+    named = [name for name, kind in table.schema.items() if kind in (nw.Categorical, nw.Enum)]
+    return at_most is None or all(table[name].n_unique() <= at_most for name in named)
 
 
 def rows_at(frame: Any, positions: Array) -> Any:

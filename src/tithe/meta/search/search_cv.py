@@ -522,9 +522,8 @@ class CoresetSearchCV(OuterEstimator, Described, MetaEstimatorMixin, BaseEstimat
             fit_params=to_fit,
             score_params=to_score,
         )
-        given = OriginalRows()
-        if takes_categories(self.estimator):
-            given = OriginalRows(frame=frame).for_learner(self.estimator, self.schema_)
+        given = OriginalRows(frame=frame if takes_categories(self.estimator) else None)
+        given = given.for_learner(self.estimator, self.schema_)
         recorded = RecordedFolds(folds)
         viewed = (fold.viewed(given) for fold in recorded)
         # kernels of our own learners use all cores, and idle threads of BLAS would slow them down
