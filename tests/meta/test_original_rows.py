@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -9,15 +10,18 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
+from lightgbm import LGBMClassifier
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.cluster import KMeans
 from sklearn.compose import make_column_transformer
-from sklearn.ensemble import HistGradientBoostingClassifier
+from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
+from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.naive_bayes import GaussianNB
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
-from tithe import CoresetEstimator, load_model, open_dataset, save_model
+from tithe import CoresetEstimator, CoresetSearchCV, EncodingWarning, load_model, open_dataset, save_model
 from tithe.core.data import Block
 from tithe.meta.ensembles import learning_weights
 from tithe.rows.learn import learn_schema
@@ -173,3 +177,72 @@ def test_labels_become_numbers_for_an_estimator_that_refuses_them(frame, labels)
     assert model.estimator_.eval_set_[0][1].tolist() == (labels[:9] == "yes").astype(int).tolist()
     with pytest.raises(ValueError, match="Invalid classes"):
         CoresetEstimator(NumbersOnly(), **SMALL).fit(frame, labels, eval_set=[(frame[:1], ["maybe"])])
+
+
+# -- gaps in arrays, text, and what libraries refuse ---------------------------------------------
+
+
+GAPPY = [
+    HistGradientBoostingClassifier(max_iter=10, random_state=0),
+    LGBMClassifier(n_estimators=10, verbosity=-1, n_jobs=1),
+    make_pipeline(SimpleImputer(), LogisticRegression()),
+]
+
+
+@pytest.mark.parametrize("estimator", GAPPY, ids=lambda e: type(e).__name__)
+def test_gaps_of_arrays_reach_estimators_that_take_them(estimator) -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(3000, 3))
+    y = X[:, 0] + (X[:, 1] > 0) + rng.logistic(size=3000) > 0.5
+    X[rng.random(X.shape) < 0.1] = np.nan
+    model = CoresetEstimator(estimator, coreset_size=1000, random_state=0).fit(X, y)
+    assert model.n_features_in_ == 3 and model.score(X, y) > 0.6
+    np.testing.assert_array_equal(model.predict(X[:9]), model.predict(pd.DataFrame(X[:9], columns=["x0", "x1", "x2"])))
+    full = np.nan_to_num(X)
+    assert model.predict(full[:5]).shape == (5,) and not hasattr(model.fit(full, y), "feature_names_in_")
+    search = CoresetSearchCV(estimator, {}, coreset_size=500, cv=2, random_state=0).fit(X, y)
+    assert search.best_score_ > 0.6 and search.predict(X[:5]).shape == (5,)
+    streamed = CoresetEstimator(estimator, coreset_size=1000, random_state=0)
+    streamed.partial_fit(X[:1500], y[:1500], classes=[False, True]).partial_fit(X[1500:], y[1500:])
+    assert streamed.score(X, y) > 0.6
+
+
+def test_gaps_of_arrays_are_refused_by_estimators_that_take_none() -> None:
+    with pytest.raises(ValueError, match="NaN"):
+        CoresetEstimator(LogisticRegression()).fit(np.array([[1.0], [np.nan]] * 50), [0, 1] * 50)
+
+
+def mixed_frame(n: int = 3000) -> tuple[pd.DataFrame, np.ndarray]:
+    rng = np.random.default_rng(0)
+    names = ['price [usd], "x"', "b:{1}", "letter", "code", "day"]
+    days = pd.Timestamp("2020-01-01") + pd.to_timedelta(rng.integers(0, 900, n), unit="D")
+    codes = [f"c{i}" for i in rng.integers(0, 300, n)]
+    columns = [rng.normal(size=n), rng.normal(size=n), rng.choice(list("abc"), n), codes, days]
+    frame = pd.DataFrame(dict(zip(names, columns, strict=True)))
+    frame.loc[::7, "b:{1}"] = np.nan
+    return frame, np.where(columns[0] + 2 * (columns[2] == "a") + rng.logistic(size=n) > 1, "yes", "no")
+
+
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        LogisticRegression(max_iter=300),
+        RandomForestClassifier(10, random_state=0),
+        GaussianNB(),
+        HistGradientBoostingClassifier(max_iter=10, random_state=0),
+        LGBMClassifier(n_estimators=10, verbosity=-1, n_jobs=1),
+    ],
+    ids=lambda e: type(e).__name__,
+)
+def test_frames_of_everything_reach_every_estimator(estimator, tmp_path) -> None:
+    """Text, dates and gaps; signs in names that LightGBM refuses; more categories than histogram boosting takes."""
+    frame, y = mixed_frame()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", EncodingWarning)
+        model = CoresetEstimator(estimator, coreset_size=1000, random_state=0).fit(frame, y)
+        search = CoresetSearchCV(estimator, {}, coreset_size=500, cv=2, random_state=0).fit(frame, y)
+    assert set(model.predict(frame[:50])) <= {"yes", "no"} and model.certificate_ is not None
+    assert set(search.predict(frame[:50])) <= {"yes", "no"}
+    save_model(model, tmp_path / "model.tithe")
+    np.testing.assert_array_equal(load_model(tmp_path / "model.tithe").predict(frame), model.predict(frame))
+    assert len(model.feature_names_in_) == 5

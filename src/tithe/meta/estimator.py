@@ -252,7 +252,7 @@ class CoresetEstimator(OuterEstimator, CoresetLearner, MetaEstimatorMixin, BaseE
             Passed to ``fit`` of the estimator, such as ``eval_set``. Of an array with a value for each row it gets
             those of the rows of the coreset.
         """
-        X, y, sample_weight = as_rows(X, y, sample_weight)
+        X, y, sample_weight = as_rows(self.framed(X, reset=True), y, sample_weight)
         given = OriginalRows(frame=X if is_frame(X) else None, fit_params=RowArguments(values=fit_params))
         return self._fit(X, y, sample_weight, given, checkpoint, progress)
 
@@ -274,6 +274,9 @@ class CoresetEstimator(OuterEstimator, CoresetLearner, MetaEstimatorMixin, BaseE
         return self._push(X, y, sample_weight, classes)
 
     # -- methods of the base class -------------------------------------------------------------
+
+    def _checked(self, X: Any, y: Any = None, sample_weight: Any = None, *, reset: bool) -> Block:
+        return super()._checked(self.framed(X, reset=reset), y, sample_weight, reset=reset)
 
     def _check_options(self) -> None:
         check_learns_from_coresets(self.estimator)
@@ -530,6 +533,7 @@ class CoresetEstimator(OuterEstimator, CoresetLearner, MetaEstimatorMixin, BaseE
 
     def _given(self, X: Any) -> OriginalRows:
         """What the estimator gets of X: rows of a frame, if it was fitted on such rows, else numbers."""
+        X = self.framed(X, reset=False)
         if self._columns is not None and is_frame(X):
             return OriginalRows(frame=selected(X, self._columns))
         schema = self.schema_ if self._is_viewed else None
@@ -617,4 +621,5 @@ class CoresetEstimator(OuterEstimator, CoresetLearner, MetaEstimatorMixin, BaseE
         _, learner = last_step(self.estimator)  # the tags of a pipeline do not say whether its last step needs y
         tags.target_tags.required = hasattr(learner, "fit") and get_tags(learner).target_tags.required
         tags.input_tags.sparse = inner.input_tags.sparse
+        tags.input_tags.allow_nan = inner.input_tags.allow_nan
         return tags

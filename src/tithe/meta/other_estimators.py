@@ -194,6 +194,27 @@ class OuterEstimator(StreamLearner):
         """An estimator of another package gets gaps as they are, and refuses them itself if it takes none."""
         return self.estimator.takes_gaps if isinstance(self.estimator, Described) else True
 
+    def framed(self, X: Any, *, reset: bool) -> Any:
+        """An array with gaps as a frame, if the estimator takes gaps: they are then marked where rows are drawn.
+
+        After a fit to such an array (``reset`` is False) every array becomes a frame.
+        """
+        if not (isinstance(X, np.ndarray) and X.ndim == 2 and X.dtype.kind == "f" and can_view()):
+            return X
+        names = [f"x{i}" for i in range(X.shape[1])]
+        if reset:
+            first = self.estimator.steps[0][1] if isinstance(self.estimator, Pipeline) else self.estimator
+            # CatBoost does not say so
+            takes_gaps = library_of(first) == "catboost" or get_tags(first).input_tags.allow_nan
+            makes_one = takes_gaps and np.isnan(X).any()
+        else:
+            makes_one = list(getattr(self, "feature_names_in_", ())) == names
+        if not makes_one:
+            return X
+        import pandas as pd
+
+        return pd.DataFrame(X, columns=names)
+
     @abstractmethod
     def _inner(self) -> Any:
         """The fitted estimator; before a fit, the one that would be fitted."""

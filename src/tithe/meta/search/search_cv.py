@@ -335,7 +335,7 @@ class CoresetSearchCV(OuterEstimator, Described, MetaEstimatorMixin, BaseEstimat
         self._check_options()
         seed = as_seed(self.random_state)
         candidates = candidates_of(self.estimator, self.param_grid, self.n_iter, seed)
-        X, y, sample_weight = as_rows(X, y, sample_weight)
+        X, y, sample_weight = as_rows(self.framed(X, reset=True), y, sample_weight)
         if isinstance(X, Source):
             data = DataPass(check_no_extra_arrays(X, y, sample_weight, groups), self.engine, progress)
             folds, n_folds = self._source_folds(data, seed, checkpoint)
@@ -376,7 +376,7 @@ class CoresetSearchCV(OuterEstimator, Described, MetaEstimatorMixin, BaseEstimat
         self._check_options()
         n_folds = n_folds_by_id(self.cv)
         require_target(self, y is not None)
-        checked = checked_block(self, X, y, reset=first)
+        checked = checked_block(self, self.framed(X, reset=first), y, reset=first)
         block = replace(checked, sample_weight=check_weights(sample_weight, len(checked)), mean=None)
         options = {"classifier": is_classifier(self.estimator), "first": first}
         self._labels, block = batch_with_class_numbers(block, classes, self._labels, **options)
