@@ -137,3 +137,9 @@ def test_candidates_get_frames(from_source: bool, rows, tmp_path) -> None:
         search.fit(frame, y[:5000])
     assert all("category" in kinds and len(kinds) == 4 for kinds in seen) and len(seen) == 2
     assert list(search.best_estimator_.estimator_.feature_names_in_) == ["b", "c", "d", "city"]
+
+
+def test_leaves_that_cannot_be_refitted_are_refused_before_the_search() -> None:
+    search = CoresetSearchCV(HistGradientBoostingClassifier(), {}, refit_on="leaves")
+    with pytest.raises(ValueError, match="refit_on='leaves' is not for this estimator"):
+        search.fit(np.zeros((10, 1)), np.arange(10) % 2)

@@ -422,6 +422,9 @@ class CoresetSearchCV(OuterEstimator, Described, MetaEstimatorMixin, BaseEstimat
             raise ValueError("halving lets the best go on: let refit be True, or the name of the score that decides.")
         if self.refit_on != "coreset" and isinstance(last_step(self.estimator)[1], CoresetLearner):
             raise ValueError(f"refit_on={self.refit_on!r} is for estimators of other libraries: leave it out.")
+        obstacle = leaf_obstacle(self.estimator) if self.refit and self.refit_on == "leaves" else None
+        if obstacle is not None:
+            raise ValueError(f"refit_on='leaves' is not for this estimator: {obstacle}. Choose 'coreset' or 'all'.")
         if is_multimetric(scoring):
             check_refit(refit, list(scoring))
         elif isinstance(refit, str) and not callable(scoring) and refit != scoring:
