@@ -215,3 +215,26 @@ def test_commands_say_what_becomes_of_columns_and_watch(tmp_path, capfd) -> None
     assert "10 not readable" in said.out and "'city': of 400 values 400 unknown" in said.err
     assert run("predict", out / "model.tithe", tmp_path / "text.csv", "-o", tmp_path / "p.csv") == 2
     assert "Column 'a' holds text such as 'x'" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "learn",
+    [
+        lambda rows, y, e: tithe.CoresetLogisticRegression(encode=e).fit(rows, y),
+        lambda rows, y, e: tithe.CoresetEstimator(HistGradientBoostingClassifier(max_iter=2), encode=e).fit(rows, y),
+        lambda rows, y, e: tithe.CoresetStream(GOAL, coreset_size=100, encode=e).push(rows),
+        lambda rows, y, e: tithe.build_coreset(rows, objective=GOAL, coreset_size=100, encode=e),
+        lambda rows, y, e: tithe.odm.IncrementalODMClassifier(encode=e).fit(rows, y),
+    ],
+    ids=["logistic", "trees", "stream", "coreset", "incremental"],
+)
+def test_losses_of_frames_are_errors_where_they_are_asked_for(learn) -> None:
+    rows = table(300)
+    y = rows["a"].to_numpy() > 0.1
+    rows["id"] = [f"{i:08x}" for i in np.random.default_rng(1).permutation(300)]
+    with pytest.raises(ValueError, match="encode='strict', and the encoding of these columns loses") as refused:
+        learn(rows, y, "strict")
+    assert "'id'" in str(refused.value)
+    with pytest.warns(tithe.EncodingWarning, match="encode='strict' refuses it") as said:
+        learn(rows, y, "auto")
+    assert len(said) == 1

@@ -315,9 +315,10 @@ _PARAMETERS = """
         If not 0, print the number of rows kept and the costs.
     n_jobs : int or None
         Threads. None and -1 use all threads of the process.
-    encode : {"auto", True, False}
+    encode : {"auto", "strict", True, False}
         How frames become features. ``"auto"``: numbers keep their units, and a frame with text, dates or lists is
-        encoded (`open_dataset`). True: every frame is, with numbers standardized and gaps filled. False: none is.
+        encoded (`open_dataset`); ``"strict"``: what is lost by that is an error. True: every frame is encoded, with
+        numbers standardized and gaps filled. False: none is.
     random_state : int, RandomState, Generator or None
 
     Attributes

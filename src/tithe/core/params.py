@@ -155,7 +155,7 @@ MOST_CLASSES = 20  # values of whole numbers in a target that are taken for clas
 # what the learners on a coreset have in common
 CORESET_SIZE = WholeNumber(least=1) | RealNumber(above=0.0, below=1.0)
 POLISH = OneOf("auto") | WholeNumber()
-ENCODE = OneOf("auto") | Boolean()
+ENCODE = OneOf("auto", "strict") | Boolean()
 
 
 def check_params(holder: object, constraints: Mapping[str, Constraint]) -> None:

@@ -100,9 +100,10 @@ class ODMClassifier(KernelMachine, ClassifierMixin, Described, BaseEstimator):
     cache_size : float
         Megabytes for the kernel matrix: n^2 numbers, of eight bytes up to 4,096 rows, else of four. Rows of the
         matrix that do not fit are computed again in each round.
-    encode : {"auto", True, False}
+    encode : {"auto", "strict", True, False}
         How frames become features. ``"auto"``: numbers keep their units, and a frame with text, dates or lists is
-        encoded (`open_dataset`). True: every frame is, with numbers standardized and gaps filled. False: none is.
+        encoded (`open_dataset`); ``"strict"``: what is lost by that is an error. True: every frame is encoded, with
+        numbers standardized and gaps filled. False: none is.
     random_state : int, RandomState, Generator or None
         For the order in which rows are visited.
 

@@ -82,9 +82,10 @@ class ODMClustering(ClusterMixin, UnknownLabels):
         get their labels from the machine, within the constraints.
     search : LabelSearch or None
         How long labels are searched for; None is ``LabelSearch()``.
-    encode : {"auto", True, False}
+    encode : {"auto", "strict", True, False}
         How frames become features. ``"auto"``: numbers keep their units, and a frame with text, dates or lists is
-        encoded (`open_dataset`). True: every frame is, with numbers standardized and gaps filled. False: none is.
+        encoded (`open_dataset`); ``"strict"``: what is lost by that is an error. True: every frame is encoded, with
+        numbers standardized and gaps filled. False: none is.
     random_state : int, RandomState, Generator or None
 
     Attributes

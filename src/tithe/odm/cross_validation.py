@@ -88,9 +88,10 @@ class ODMClassifierCV(KernelRows, ClassifierMixin, Described, BaseEstimator):
         weights, it must take them.
     refit : bool
         Whether to fit the best on all rows. Without, there are no predictions.
-    encode : {"auto", True, False}
+    encode : {"auto", "strict", True, False}
         How frames become features. ``"auto"``: numbers keep their units, and a frame with text, dates or lists is
-        encoded (`open_dataset`). True: every frame is, with numbers standardized and gaps filled. False: none is.
+        encoded (`open_dataset`); ``"strict"``: what is lost by that is an error. True: every frame is encoded, with
+        numbers standardized and gaps filled. False: none is.
     random_state : int, RandomState, Generator or None
         For the candidates and the solver.
     n_jobs : int or None

@@ -33,7 +33,7 @@ from tithe.core.state_checks import (
     expect,
 )
 from tithe.core.state_checks import Instance as IsA
-from tithe.fit.base import Described, checked_block, require_target
+from tithe.fit.base import Described, checked_block, note_columns_of, require_target
 from tithe.fit.bases import BaseEstimator, ClassifierMixin
 from tithe.odm.base import EXACT_TOL, KERNEL_CONSTRAINTS, MIN_COST, KernelMachine, row_costs
 from tithe.odm.objective import MarginObjective
@@ -244,6 +244,10 @@ class IncrementalODMClassifier(KernelMachine, ClassifierMixin, Described, BaseEs
     cache_size : float
         Megabytes for matrices of 16 bytes for each pair of rows: 2,000 are enough for 11,180 rows. Batches that need
         more are refused. For a moment three times as much is needed when the matrices grow, or a large batch is solved.
+    encode : {"auto", "strict", True, False}
+        How frames become features. ``"auto"``: numbers keep their units, and a frame with text, dates or lists is
+        encoded (`open_dataset`); ``"strict"``: what is lost by that is an error. True: every frame is encoded, with
+        numbers standardized and gaps filled. False: none is.
 
     Attributes
     ----------
@@ -291,6 +295,7 @@ class IncrementalODMClassifier(KernelMachine, ClassifierMixin, Described, BaseEs
 
     _: KW_ONLY
     cache_size: float = 2000
+    encode: bool | str = "auto"
 
     classes_: Annotated[Array, Labels("classes", distinct=True)] = field(init=False)
     dual_coef_: Annotated[Array, Floats(1, "support")] = field(init=False)
@@ -323,10 +328,10 @@ class IncrementalODMClassifier(KernelMachine, ClassifierMixin, Described, BaseEs
             A row of weight two counts as two rows. Rows of weight zero are not kept.
         """
         with single_blas_thread():
-            state, change = self._join(None, X, y, sample_weight, None, None, np.zeros(0, np.int64))
+            state, change, columns = self._join(None, X, y, sample_weight, None, None, np.zeros(0, np.int64))
         if len(state.classes) < 2:
             raise ValueError(f"y holds only one class, {state.classes.tolist()[0]!r}: there is nothing to tell apart.")
-        return self._accept(state, change, X)
+        return self._accept(state, change, columns)
 
     def partial_fit(
         self, X: Any, y: Any, sample_weight: Any = None, *, classes: Any = None, row_ids: Any = None
@@ -369,12 +374,12 @@ class IncrementalODMClassifier(KernelMachine, ClassifierMixin, Described, BaseEs
         removed = positions_of(forget, np.zeros(0, np.int64) if before is None else before.held.row_ids())
         with single_blas_thread():
             if X is not None:
-                state, change = self._join(before, X, y, sample_weight, classes, row_ids, removed)
+                state, change, columns = self._join(before, X, y, sample_weight, classes, row_ids, removed)
             else:
                 assert before is not None
-                none, columns = np.zeros(0), np.zeros((len(before.held), 0))
-                state, change = self._changed(before, before.held, columns, np.zeros((0, 0)), none, none, removed)
-        return self._accept(state, change, X if before is None else None)
+                none, kernel, columns = np.zeros(0), np.zeros((len(before.held), 0)), None
+                state, change = self._changed(before, before.held, kernel, np.zeros((0, 0)), none, none, removed)
+        return self._accept(state, change, columns)
 
     def rescale(self, lam: float | None = None) -> Self:
         """Set the costs to what ``lam`` (by default that of the model) gives with the rows now held."""
@@ -404,8 +409,8 @@ class IncrementalODMClassifier(KernelMachine, ClassifierMixin, Described, BaseEs
 
     def _join(
         self, before: RowsHeld | None, X: Any, y: Any, sample_weight: Any, classes: Any, row_ids: Any, removed: Array
-    ) -> tuple[RowsHeld, Change]:
-        """The state with new rows, and without those at the positions ``removed``."""
+    ) -> tuple[RowsHeld, Change, Described | None]:
+        """The state with new rows, and without those at the positions ``removed``; who has noted the first columns."""
         check_params(self, self._constraints)
         require_target(self, y is not None)
         learner = clone(self) if before is None else self  # the columns of first rows are noted when all has succeeded
@@ -431,7 +436,8 @@ class IncrementalODMClassifier(KernelMachine, ClassifierMixin, Described, BaseEs
         cost = np.maximum(state.cost * rows.weights(), MIN_COST)
         next_id = max(next_id, int(ids.max()) + 1)
         state = replace(state, classes=all_classes, flipped=flipped, next_id=next_id)
-        return self._changed(state, held, columns, square, sign[kept], cost, removed)
+        changed = self._changed(state, held, columns, square, sign[kept], cost, removed)
+        return *changed, None if before is not None else learner
 
     def _first_state(self, rows: Block, classes: Array) -> RowsHeld:
         """No rows, and what the first of them decide."""
@@ -456,8 +462,8 @@ class IncrementalODMClassifier(KernelMachine, ClassifierMixin, Described, BaseEs
         back = set(held.row_ids().tolist()) if past else set()
         return replace(state, held=held, forgotten=tuple(row for row in dict.fromkeys(past) if row not in back)), change
 
-    def _accept(self, state: RowsHeld, change: Change, first_rows: Any) -> Self:
-        """Make the change: all of it or, if it is interrupted before, nothing. The columns of first rows are noted."""
+    def _accept(self, state: RowsHeld, change: Change, columns: Described | None) -> Self:
+        """Make the change, and note the columns of first rows: all of it or, if it is interrupted before, nothing."""
         rows, held = change.rows, state.held
         order = np.argsort(held.row_ids(), kind="stable")
         at = order[rows.gamma[order] != 0.0]
@@ -465,8 +471,8 @@ class IncrementalODMClassifier(KernelMachine, ClassifierMixin, Described, BaseEs
         coefficients = (-1.0 if state.flipped else 1.0) * rows.coefficients()[at][None]
         intercept = self._constant * coefficients.sum(axis=1)
         with uninterrupted():
-            if first_rows is not None:
-                checked_block(self, first_rows, reset=True)
+            if columns is not None:
+                note_columns_of(self, columns)
             state.machine.apply(change)
             self._rows, self._gamma, self._centre, self._single = state, state.gamma, centre, False
             self.classes_, self.cost_ = state.classes, state.cost

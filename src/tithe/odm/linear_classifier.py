@@ -89,9 +89,10 @@ class LinearODMClassifier(CoresetLinearClassifier, MarginMachine):
         Threads. None and -1 use all threads of the process.
     verbose : int
         Above 0, passes over the data are shown on standard error.
-    encode : {"auto", True, False}
+    encode : {"auto", "strict", True, False}
         How frames become features. ``"auto"``: numbers keep their units, and a frame with text, dates or lists is
-        encoded (`open_dataset`). True: every frame is, with numbers standardized and gaps filled. False: none is.
+        encoded (`open_dataset`); ``"strict"``: what is lost by that is an error. True: every frame is encoded, with
+        numbers standardized and gaps filled. False: none is.
     random_state : int, RandomState, Generator or None
 
     Attributes

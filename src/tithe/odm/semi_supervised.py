@@ -98,9 +98,10 @@ class SemiSupervisedODMClassifier(ClassifierMixin, UnknownLabels):
     search : LabelSearch or None
         See `ODMClustering`. The relaxation is solved for two classes and up to 400 rows. With more rows labels are
         refined only, on the columns of a linear kernel or 300 landmarks of another.
-    encode : {"auto", True, False}
+    encode : {"auto", "strict", True, False}
         How frames become features. ``"auto"``: numbers keep their units, and a frame with text, dates or lists is
-        encoded (`open_dataset`). True: every frame is, with numbers standardized and gaps filled. False: none is.
+        encoded (`open_dataset`); ``"strict"``: what is lost by that is an error. True: every frame is encoded, with
+        numbers standardized and gaps filled. False: none is.
     random_state : int, RandomState, Generator or None
 
     Attributes

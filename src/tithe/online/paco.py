@@ -135,9 +135,10 @@ class PACO(ClusterMixin, Described, BaseEstimator):
         Rows of the past that are kept: all up to this number; then a coreset of this size for the old rows, with l_s
         and lambda_{s-1} as attributes, and up to as many of the latest rows. At least twice ``max_clusters``, better
         25 times: smaller summaries lose weight. None keeps all rows, so the time per row grows.
-    encode : {"auto", True, False}
+    encode : {"auto", "strict", True, False}
         How frames become features. ``"auto"``: numbers keep their units, and a frame with text, dates or lists is
-        encoded (`open_dataset`). True: every frame is, with numbers standardized and gaps filled. False: none is.
+        encoded (`open_dataset`); ``"strict"``: what is lost by that is an error. True: every frame is encoded, with
+        numbers standardized and gaps filled. False: none is.
     random_state : int, RandomState, Generator or None
 
     Attributes

@@ -481,9 +481,10 @@ def build_coreset(
         The rough solution at which rows are scored and totals are taken, in place of one that is found on these rows:
         the attribute ``pilot`` of another coreset. Totals of several data sets add up if all were taken at one pilot
         (`merge_coresets`).
-    encode : {"auto", True, False}
+    encode : {"auto", "strict", True, False}
         How a frame becomes features. ``"auto"``: numbers keep their units, and a frame with text, dates or lists is
-        encoded (`open_dataset`). True: every frame is, with numbers standardized and gaps filled. False: none is. The
+        encoded (`open_dataset`); ``"strict"``: what is lost by that is an error. True: every frame is encoded, with
+        numbers standardized and gaps filled. False: none is. The
         attribute ``schema`` of the coreset says how.
     engine : str or engine
         ``"serial"``, ``"threads"``, or on a cluster ``"dask"`` or ``"spark"``. The result has the same bits on each.

@@ -383,7 +383,7 @@ class CoresetStream(StoredState):
         window: the coreset represents at least the last ``window`` rows and at most one part (or leaf) more.
     half_life : float, optional
         A row that came h rows ago weighs 2^(-h / half_life) times as much as the last one.
-    encode : {"auto", True, False}
+    encode : {"auto", "strict", True, False}
         How frames become features. ``"auto"``: numbers keep their units, and text, dates or lists in the first frame
         are encoded (`open_dataset`). True: every column is, with numbers standardized and gaps filled. False: none is.
         The first frame decides for all, so let it hold many rows; a warning names what later ones have beyond it.

@@ -29,8 +29,9 @@ def frame_schema(X: Any, encode: Any, y: Any = None, *, takes_gaps: bool = False
     Parameters
     ----------
     X : frame, or anything else, which has no schema
-    encode : {"auto", True, False}
-        ``"auto"``: a frame of numbers has none; one with text, dates or lists has. True: every frame has; False: none.
+    encode : {"auto", "strict", True, False}
+        ``"auto"``: a frame of numbers has none; one with text, dates or lists has. ``"strict"``: the same, and what is
+        lost is an error. True: every frame has; False: none.
     y : array-like, optional
         The target.
     takes_gaps : bool
@@ -49,7 +50,7 @@ def frame_schema(X: Any, encode: Any, y: Any = None, *, takes_gaps: bool = False
             lambda features: [feature_sums(*_scaled_numbers(schema, table, features))],
             lambda names, na: (value_counts(batch, names, na) for batch in table.select(list(names)).to_batches()),
         )
-    announce(schema.losses(), notes=schema.notes())
+    announce(schema.losses(), notes=schema.notes(), strict=encode == "strict", switch="encode='strict'")
     return schema
 
 

@@ -187,16 +187,21 @@ def uses_as_html(uses: Iterable[ColumnUse]) -> str:
     return f'<div class="tithe"><table><tr>{head}</tr>{rows}</table></div>'
 
 
-def announce(losses: Sequence[str], *, notes: Sequence[str] = (), strict: bool = False) -> None:
-    """Warn of what the encoding of a table loses, and of what is to note; raise ValueError if a loss is ``strict``."""
+def announce(
+    losses: Sequence[str], *, notes: Sequence[str] = (), strict: bool = False, switch: str = "strict=True"
+) -> None:
+    """Warn of what the encoding of a table loses, and of what is to note; raise ValueError if a loss is ``strict``.
+
+    ``switch`` is what users write to have losses refused.
+    """
     if notes:
         warn_caller(f"These columns need a look:\n{_shown(notes, 'notes')}", EncodingWarning)
     if not losses:
         return
     shown = _shown(losses, "losses")
     if strict:
-        raise ValueError(f"strict=True, and the encoding of these columns loses something:\n{shown}")
-    warn_caller(f"The encoding of these columns loses something (strict=True refuses it):\n{shown}", EncodingWarning)
+        raise ValueError(f"{switch}, and the encoding of these columns loses something:\n{shown}")
+    warn_caller(f"The encoding of these columns loses something ({switch} refuses it):\n{shown}", EncodingWarning)
 
 
 def _shown(lines: Sequence[str], name: str) -> str:
