@@ -7,10 +7,12 @@ import warnings
 
 import numpy as np
 import pandas as pd
+import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from running import run
+from scipy import sparse
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.metrics import r2_score, roc_auc_score
@@ -238,3 +240,50 @@ def test_losses_of_frames_are_errors_where_they_are_asked_for(learn) -> None:
     with pytest.warns(tithe.EncodingWarning, match="encode='strict' refuses it") as said:
         learn(rows, y, "auto")
     assert len(said) == 1
+
+
+def test_lazy_frames_are_refused_with_the_remedy() -> None:
+    rows = pl.DataFrame({"a": np.arange(300.0), "b": np.arange(300.0) % 7})
+    y = (rows["b"] > 3).to_numpy()
+    model = tithe.CoresetLogisticRegression().fit(rows, y)
+    coreset = tithe.build_coreset(rows, objective=GOAL, coreset_size=50, random_state=0)
+    lazy = rows.lazy()
+    for act in (
+        lambda: model.predict(lazy),
+        lambda: model.partial_fit(lazy, y, classes=[False, True]),
+        lambda: tithe.CoresetStream(GOAL, coreset_size=50).push(lazy),
+        lambda: tithe.distortion(lazy, coreset, GOAL),
+    ):
+        with pytest.raises(ValueError, match=r"LazyFrame.*X\.collect\(\)"):
+            act()
+
+
+def test_arrays_after_frames_are_refused_with_the_remedy() -> None:
+    rows = table(600)
+    stream = tithe.CoresetStream(GOAL, coreset_size=90, random_state=0).push(rows)
+    coreset = tithe.build_coreset(rows, objective=GOAL, coreset_size=90, random_state=0)
+    for act in (
+        lambda: stream.push(np.zeros((20, 5))),
+        lambda: stream.push(sparse.csr_matrix((20, 5))),
+        lambda: tithe.distortion(np.zeros((20, 5)), coreset, GOAL),
+    ):
+        with pytest.raises(ValueError, match=r"X has 5 features without names.*give a frame with its \d columns \("):
+            act()
+    of_two = tithe.build_coreset(np.zeros((20, 2)), objective=GOAL, coreset_size=9)
+    with pytest.raises(ValueError, match="The rows have 5 columns, and the coreset has 2"):
+        tithe.distortion(np.zeros((20, 5)), of_two, GOAL)
+
+
+def test_gaps_of_the_target_are_named_everywhere() -> None:
+    X = np.random.default_rng(0).normal(size=(300, 2))
+    y = np.where(X[:, 0] > 0, "yes", "no").astype(object)
+    model = tithe.CoresetLogisticRegression().fit(X, y)
+    y[7] = None
+    for act in (
+        lambda: tithe.CoresetLogisticRegression().fit(X, y),
+        lambda: tithe.CoresetLogisticRegression().partial_fit(X, y, classes=["no", "yes"]),
+        lambda: model.certify(X, y),
+        lambda: tithe.build_coreset(X, y, objective="logistic", coreset_size=50),
+    ):
+        with pytest.raises(ValueError, match="no value in 1 of 300 rows, first in row 7"):
+            act()

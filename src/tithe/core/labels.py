@@ -151,13 +151,19 @@ def refuse_gaps(y: Array, row_ids: Array | None = None) -> None:
         )
 
 
+def unsortable(y: Array, row_ids: Array | None, error: TypeError) -> ValueError:
+    """The error for labels that cannot be sorted: gaps are told apart from labels of several kinds."""
+    refuse_gaps(y, row_ids)
+    return ValueError(f"y holds labels of different kinds, which cannot be sorted: {error}.")
+
+
 def encoded_classes(y: Array) -> tuple[Array, Array]:
     """The classes in y in ascending order, and the class number of each row: (n,) int32."""
     refuse_gaps(y)
     try:
         labels = distinct_labels(checked_classes(y))
     except TypeError as error:
-        raise ValueError(f"y holds labels of different kinds, which cannot be sorted: {error}.") from error
+        raise unsortable(y, None, error) from error
     return labels, label_numbers(y, labels)
 
 
@@ -256,10 +262,10 @@ class LabelledObjective:
         try:
             labels = distinct_labels(block.y)
         except TypeError as error:
-            raise ValueError(f"y holds labels of different kinds, or gaps, which cannot be sorted: {error}.") from error
-        if labels.dtype.kind == "f" and not (np.isfinite(labels).all() and np.array_equal(labels, np.trunc(labels))):
-            finite = np.isfinite(labels).all()
-            values = f"{len(labels)} values such as {labels.tolist()[0]!r}" if finite else "NaN or infinity"
+            raise unsortable(block.y, block.row_ids(), error) from error
+        refuse_gaps(block.y, block.row_ids())
+        if labels.dtype.kind == "f" and not np.array_equal(labels, np.trunc(labels)):
+            values = f"{len(labels)} values such as {labels.tolist()[0]!r}"
             raise ValueError(f"y holds {values}: these are no classes.")
         if len(labels) < 2:
             raise ValueError(
@@ -282,7 +288,7 @@ class LabelledObjective:
         try:
             codes = label_numbers(block.y, labels)
         except TypeError as error:
-            raise ValueError(f"y holds labels of different kinds, or gaps, which cannot be sorted: {error}.") from error
+            raise unsortable(block.y, block.row_ids(), error) from error
         if codes.min() < 0:
             raise ValueError(
                 f"y holds {block.y[codes < 0].tolist()[0]!r}, which is not among the {len(labels)} classes known: "

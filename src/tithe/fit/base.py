@@ -46,13 +46,12 @@ from tithe.fit.bases import ClassNamePrefixFeaturesOutMixin
 from tithe.reduce.plan import Plan, reduce_rows
 from tithe.reduce.stream import CoresetStream
 from tithe.rows.arrays import as_block, as_rows, check_weights, is_frame, is_spark_frame
-from tithe.rows.encode import frame_schema, later_rows
+from tithe.rows.encode import frame_schema, later_rows, refuse_other_width
 from tithe.rows.schema import TableSchema, frame_table
 
 if TYPE_CHECKING:
     from tithe.fit.results import BarChart
 
-_MAX_NAMED = 8  # columns in a message
 
 FLOATS = ("float64", "float32")
 MIN_AUTO_ROWS = 5000  # of a learner that has no rule of its own
@@ -683,11 +682,7 @@ def check_n_features(learner: Described, n_features: int) -> None:
         raise ValueError(
             f"X has {n_features} features, but {name} is expecting {learner.n_encoded_} features as input."
         )
-    names = ", ".join(schema.reads[:_MAX_NAMED]) + (", ..." if len(schema.reads) > _MAX_NAMED else "")
-    raise ValueError(
-        f"X has {n_features} features without names, and {name} was fitted on a table: give a frame with its "
-        f"{len(schema.reads)} columns ({names}), which become {schema.n_features} features."
-    )
+    refuse_other_width(schema, n_features, f"{name} was fitted on")
 
 
 def block_of_rows(X: Any, y: Any = None, sample_weight: Any = None) -> Block:

@@ -10,7 +10,7 @@ from sklearn.base import is_classifier, is_regressor
 
 from tithe.core.contracts import Objective, Source
 from tithe.core.data import Array, Block
-from tithe.core.labels import LabelledObjective, distinct_labels, refuse_gaps
+from tithe.core.labels import LabelledObjective, distinct_labels, refuse_gaps, unsortable
 from tithe.core.labels import checked_classes as checked_classes
 from tithe.core.labels import class_factors as class_factors
 from tithe.core.labels import encoded_classes as encoded_classes
@@ -85,21 +85,25 @@ def known_classes(data: DataPass) -> Array:
     """
     source = data.rows
     assert isinstance(source, Source)
-    try:
-        if not source.replayable:
-            return distinct_labels(_target(source.sample(None, rng=np.random.default_rng(0))))
-        classes = source.classes()
-        if classes is None:
-            classes = np.unique(np.concatenate(data.total(lambda leaf: [distinct_labels(_target(leaf))])))
-        return classes
-    except TypeError as error:
-        raise ValueError(f"y holds labels of different kinds, or gaps, which cannot be sorted: {error}.") from error
+    if not source.replayable:
+        return _labels_in(source.sample(None, rng=np.random.default_rng(0)))
+    classes = source.classes()
+    if classes is None:
+        of_leaves = np.concatenate(data.total(lambda leaf: [_labels_in(leaf)]))
+        try:
+            classes = np.unique(of_leaves)
+        except TypeError as error:  # each leaf has one kind
+            raise unsortable(of_leaves, None, error) from error
+    return classes
 
 
-def _target(block: Block) -> Array:
+def _labels_in(block: Block) -> Array:
     if block.y is None:
         raise ValueError("The source gives no y: name its column, target=...")
-    return block.y
+    try:
+        return distinct_labels(block.y)
+    except TypeError as error:
+        raise unsortable(block.y, block.row_ids(), error) from error
 
 
 def with_class_numbers(data: DataPass, *, classifier: bool) -> tuple[Array | None, DataPass]:

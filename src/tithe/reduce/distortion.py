@@ -19,7 +19,7 @@ from tithe.core.registry import make
 from tithe.core.seeding import rng_for
 from tithe.reduce.plan import check_contracts
 from tithe.rows.arrays import as_matrix, is_frame
-from tithe.rows.encode import later_rows
+from tithe.rows.encode import later_rows, refuse_other_width
 
 _JITTERS = (0.1, 1.0, 10.0)  # lengths of the steps of a climb
 _SAMPLE_ROWS = 200_000  # rows of a source that solutions are fitted on
@@ -178,6 +178,9 @@ def distortion(
         climb = 0  # each step would be a pass over the files
     else:
         full = sample = _as_block(full)
+    if full.n_features != coreset.n_features:
+        refuse_other_width(getattr(coreset, "schema", None), full.n_features)
+        raise ValueError(f"The rows have {full.n_features} columns, and the coreset has {coreset.n_features}.")
     objective = goal.for_rows(coreset)
     refuse_signed(objective, needed_by="distortion")
     if queries is None:

@@ -49,6 +49,7 @@ def with_columns(frame: Any, names: Sequence[str]) -> Any:
 def as_matrix(X: Any) -> Any:
     """A float32 or float64 C-ordered array or CSR matrix; no copy is made where none is needed."""
     if not isinstance(X, np.ndarray) and not sparse.issparse(X):
+        refuse_lazy_frame(X)
         frame = nw.from_native(X, eager_only=True, pass_through=True)
         if isinstance(frame, nw.DataFrame):
             X = _numbers(frame)
@@ -187,6 +188,15 @@ def is_spark_frame(X: Any) -> bool:
     return nw.dependencies.is_pyspark_dataframe(X) or nw.dependencies.is_pyspark_connect_dataframe(X)
 
 
+def refuse_lazy_frame(X: Any) -> None:
+    """Refuse a frame of polars without rows, with the remedy."""
+    if nw.dependencies.is_polars_lazyframe(X):
+        raise ValueError(
+            "X is a LazyFrame, whose rows wait to be computed: give X.collect(), or tithe.open_dataset(X, target=...), "
+            "which reads the rows anew in every pass."
+        )
+
+
 def as_rows(
     X: Any, y: Any = None, sample_weight: Any = None, *, schema: TableSchema | None = None
 ) -> tuple[Any, Any, Any]:
@@ -194,11 +204,7 @@ def as_rows(
 
     Of a Dask collection y and weights are collections too, of a Spark DataFrame names of columns.
     """
-    if nw.dependencies.is_polars_lazyframe(X):
-        raise ValueError(
-            "X is a LazyFrame, whose rows wait to be computed: give X.collect(), or tithe.open_dataset(X, target=...), "
-            "which reads the rows anew in every pass."
-        )
+    refuse_lazy_frame(X)
     if is_dask_collection(X):
         from tithe.rows.dask_collections import dask_source
 

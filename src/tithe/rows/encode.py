@@ -17,6 +17,8 @@ from tithe.rows.schema import TableSchema, frame_table
 from tithe.rows.uses import TableOptions, announce, announce_unlike
 from tithe.rows.values import one_array
 
+_MAX_NAMED = 8  # columns in a message
+
 
 def check_encode(encode: Any) -> None:
     """Refuse what is no value of a parameter ``encode``."""
@@ -85,6 +87,17 @@ def later_rows(schema: TableSchema, frame: Any) -> Any:
     rows = schema.encode(table)
     announce_unlike(schema.watch(table))
     return rows
+
+
+def refuse_other_width(schema: TableSchema | None, n_features: int, what: str = "the rows before came from") -> None:
+    """Refuse an array that has not the features of a table, where such rows are expected."""
+    if schema is None or n_features == schema.n_features:
+        return
+    names = ", ".join(schema.reads[:_MAX_NAMED]) + (", ..." if len(schema.reads) > _MAX_NAMED else "")
+    raise ValueError(
+        f"X has {n_features} features without names, and {what} a table: give a frame with its "
+        f"{len(schema.reads)} columns ({names}), which become {schema.n_features} features."
+    )
 
 
 def _needs_schema(frame: Any, takes_gaps: bool) -> bool:
