@@ -156,3 +156,19 @@ def test_estimator_without_weights_is_refused(classes) -> None:
 def test_polish_without_a_target_is_refused(numbers) -> None:
     with pytest.raises(ValueError, match="requires y"):
         CoresetEstimator(KMeans(2), polish=1, coreset_size=100).fit(numbers[0])
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_a_fit_to_all_rows_is_scored_by_a_second_one(weighted) -> None:
+    """No row is left to score on where all are learned from: the model is that of all rows, the score another's."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(2000, 3))
+    y = X @ [1.0, -2.0, 0.5] + rng.normal(size=2000)
+    weight = rng.exponential(size=2000) if weighted else None
+    model = CoresetEstimator(Ridge(), random_state=0).fit(X, y, weight)
+    np.testing.assert_array_equal(model.estimator_.coef_, Ridge().fit(X, y, weight).coef_)
+    certificate = model.certificate_
+    assert certificate.n_rows == 100 and certificate.interval[0] < 0.84 < certificate.interval[1]
+    assert "fit to the other rows" in certificate.sentence and model.held_out_scores_
+    assert CoresetEstimator(Ridge(), validation_fraction=0.0).fit(X, y).certificate_ is None
+    assert CoresetEstimator(Ridge()).fit(X[:300], y[:300]).certificate_ is None  # 15 rows say nothing

@@ -21,7 +21,7 @@ from tithe.certify.held_out import (
     without_rows,
 )
 from tithe.core.contracts import Source
-from tithe.core.data import Array, Block, Coreset
+from tithe.core.data import Array, Block, Coreset, all_rows
 from tithe.core.errors import warn_caller
 from tithe.core.params import Boolean, Constraint, RealNumber
 from tithe.core.passes import DataPass
@@ -70,6 +70,8 @@ from tithe.reduce.calibration import recalibrated
 from tithe.rows.arrays import as_rows, is_frame
 from tithe.rows.leaves import MappedSource
 from tithe.rows.schema import TableSchema
+
+_MOST_FITTED_TWICE = 20_000  # rows that are all learned from, up to which a second fit is scored on a share of them
 
 
 class CoresetEstimator(OuterEstimator, CoresetLearner, MetaEstimatorMixin, BaseEstimator):
@@ -136,7 +138,8 @@ class CoresetEstimator(OuterEstimator, CoresetLearner, MetaEstimatorMixin, BaseE
         The rows that ``estimator_`` was fitted on. For classifiers its y holds class numbers. With the objective
         ``"boosting"`` its ``provenance`` has ``row_worth``: see `PilotGradient`.
     certificate_ : Certificate or None
-        The score on the rows set aside. None if there are too few, or if the estimator has no score.
+        The score on the rows set aside. None if there are too few, or if the estimator has no score. Where all rows are
+        learned from, up to 20,000, it is the score of a second fit, to the other rows.
     held_out_scores_ : list of HeldOutScore
         Log-loss and AUC of classifiers with probabilities, R2 of regressors, on the same rows.
     n_rounds_ : int or None
@@ -355,7 +358,27 @@ class CoresetEstimator(OuterEstimator, CoresetLearner, MetaEstimatorMixin, BaseE
             if better is None:
                 break
             values |= better
+        if len(rows) <= size:
+            return {**values, **self._scored_apart(values, data, context, seed)}
         return {**values, **self._scored(values, rows.take(positions), context, data, seed)}
+
+    def _scored_apart(self, values: dict[str, Any], data: DataPass, given: OriginalRows, seed: int) -> dict[str, Any]:
+        """Certificate and scores where all rows were learned from: those of a fit to all rows but a share."""
+        rows = data.rows
+        assert isinstance(rows, Block)
+        positions = draw_validation_rows(len(rows), float(self.validation_fraction), seed)
+        enough = len(positions) >= MIN_ROWS_TO_CERTIFY and len(rows) <= _MOST_FITTED_TWICE
+        if not enough or values["_coreset_score"] is None:
+            return {}
+        rest = rows.take(np.setdiff1d(np.arange(len(rows)), positions))
+        others = data.over(rest)
+        apart = self._learn(all_rows(rest, self._objective()), others, seed, given)
+        scored = self._scored(apart, rows.take(positions), given, others, seed)
+        if not scored:
+            return {}
+        certificate = scored["certificate_"]
+        said = f"{certificate.sentence} That is of a fit to the other rows; the model was fitted to these as well."
+        return {"certificate_": replace(certificate, sentence=said), "held_out_scores_": scored["held_out_scores_"]}
 
     def _reduce_source(
         self, data: DataPass, size: int, seed: int, given: OriginalRows, checkpoint: Checkpoint | None
