@@ -126,6 +126,16 @@ def test_many_classes_are_refused_unless_they_are_meant(rng, tmp_path, capsys, l
         assert run(*command, "--target", "number", "--columns", "a,c", "--many-classes") == 0
 
 
+def test_catboost_predicts_one_of_three_classes(rows, tmp_path) -> None:
+    pytest.importorskip("catboost")
+    command = ["fit", "catboost", rows, "--target", "kind", "-p", "iterations=5", "--early-stopping", 0]
+    assert run(*command, "--predict", rows, "-o", tmp_path / "out") == 0
+    said = results(tmp_path / "out")["held_out"]
+    assert said["scores"]["accuracy"] > said["scores"]["baseline"] and said["details"]["reliability"]
+    predicted = pq.read_table(tmp_path / "out" / "predictions.parquet").column("prediction")
+    assert set(predicted.to_pylist()) == {"u", "v", "w"}
+
+
 _PREDICT = """
 import sys
 from tithe.cli.main import main
