@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from tithe.cli.main import Stop, Stopped, print_table, resume_hint
+from tithe.cli.main import Stop, Stopped, print_table, print_worth, resume_hint
 from tithe.cli.options import (
     SHARE,
     ObjectiveCommand,
@@ -133,6 +133,7 @@ def build(  # type: ignore[no-untyped-def]
         if check:
             rows.append(_checked(source, coreset, goal, runs_on, seed, stop, output))
     print_table(output, ["", ""], rows)
+    print_worth(coreset)
 
 
 def _about(
