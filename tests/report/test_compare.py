@@ -9,15 +9,19 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.metrics import average_precision_score, f1_score, log_loss, r2_score
+from sklearn.naive_bayes import GaussianNB
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
 import tithe
 from tithe import Block, compare, open_dataset
 from tithe.objectives import KMeansObjective, LeastSquaresObjective, LogisticObjective
 from tithe.report.compare import Judge, Runner, _limit_of_excess
+from tithe.report.compared_learner import ComparedLearner
 from tithe.report.comparison import PHASES, Comparison
+from tithe.rows.schema import frame_table
 
 
 @pytest.fixture(scope="module")
@@ -317,6 +321,34 @@ def test_any_estimator_is_judged_on_rows_held_out() -> None:
         compare(X, score, objective="ridge", learner=DecisionTreeRegressor(), **options)
     with pytest.raises(ValueError, match="leave polish at 0"):
         compare(X, score, learner=DecisionTreeRegressor(), polish=1, **options)
+
+
+class KeepsWhatItGets(HistGradientBoostingClassifier):
+    """Boosted trees that keep the rows that they learned from."""
+
+    def fit(self, X, y, sample_weight=None):
+        self.rows_ = X
+        return super().fit(X, y, sample_weight)
+
+
+@pytest.mark.parametrize("as_source", [False, True])
+def test_learners_get_rows_of_tables_as_a_coreset_estimator_gives_them(as_source: bool) -> None:
+    rng = np.random.default_rng(0)
+    words = rng.choice([f"word{i}" for i in range(1500)], (3000, 8))
+    frame = pd.DataFrame({"a": rng.normal(size=3000), "city": rng.choice(["Bern", "Rome"], 3000)})
+    frame["note"] = [" ".join(of_row) for of_row in words]
+    frame.loc[::7, "a"] = np.nan
+    y = np.where(frame["a"].fillna(0.0) + rng.normal(size=3000) > 0, "late", "on time")
+    rows = (open_dataset(frame.assign(y=y), target="y"),) if as_source else (frame, y)
+    options = {"sizes": [300], "n_repeats": 1, "constructions": ["uniform"]}
+    for learner in (GaussianNB(), HistGradientBoostingClassifier(max_iter=5)):
+        assert compare(*rows, learner=learner, **options).table[0]["quality"] > 0.5
+    source = open_dataset(frame)
+    assert source.schema.sparse
+    trees = ComparedLearner(estimator=KeepsWhatItGets(max_iter=5)).for_schema(source.schema)
+    X = source.schema.encode(frame_table(frame))
+    got = trees.fit(Block(X=X, y=(y == "late").astype(np.int32)), rng).rows_
+    assert got["city"].dtype == "category" and got["a"].isna().sum() == frame["a"].isna().sum()
 
 
 @pytest.mark.parametrize("labels", [("no", "yes"), ("yes", "no")])

@@ -54,6 +54,7 @@ from tithe.report.comparison import PHASES, Comparison, recommend
 from tithe.report.events import event_scores, rarer_class
 from tithe.rows.arrays import as_rows
 from tithe.rows.leaves import MappedSource, SplitSource
+from tithe.rows.schema import TableSchema
 
 USUAL_SIZES = (0.001, 0.01, 0.05)
 USUAL_CONSTRUCTIONS = ("auto", "uniform")
@@ -172,7 +173,10 @@ def compare(
         check_value(name, given[name], constraint)
     for size in () if sizes is None else sizes:
         check_value("sizes", size, CORESET_SIZE)
-    opened, compared = _opened(X, y, sample_weight), None if learner is None else ComparedLearner(estimator=learner)
+    compared = None if learner is None else ComparedLearner(estimator=learner)
+    opened, schema = _opened(X, y, sample_weight)
+    if compared is not None:
+        compared = compared.for_schema(schema)
     goal = _goal(opened, objective, compared)
     if compared is not None and polish != 0:
         raise ValueError("polish is for objectives, and a learner has a fit of its own: leave polish at 0.")
@@ -456,7 +460,8 @@ def compared_rows(
     )
 
 
-def _opened(X: Any, y: Any, sample_weight: Any) -> Block | Source:
+def _opened(X: Any, y: Any, sample_weight: Any) -> tuple[Block | Source, TableSchema | None]:
+    """The rows, and the schema that made them of a table."""
     X, y, sample_weight = as_rows(X, y, sample_weight)
     if isinstance(X, (str, bytes, os.PathLike)):
         raise ValueError("X must be an array, a frame or a source. Files are opened with tithe.open_dataset().")
@@ -464,7 +469,7 @@ def _opened(X: Any, y: Any, sample_weight: Any) -> Block | Source:
         return block_of_rows(X, y, sample_weight)
     if not X.replayable:
         raise ValueError("A comparison reads the rows several times, and these come only once: save them to a file.")
-    return check_no_extra_arrays(X, y, sample_weight)
+    return check_no_extra_arrays(X, y, sample_weight), X.schema
 
 
 def _with_target(
@@ -796,10 +801,10 @@ class Judge:
     def scores(self, params: Any) -> tuple[float, float]:
         """The score named ``quality``, and the mean loss of a row."""
         if self.learner is not None:
-            loss = self._mean(self.learner.losses(params, self.rows, self.objective.n_classes))
+            assert self.rows.y is not None
+            loss = self._mean(self.learner.losses(params, self._given, self.rows.y, self.objective.n_classes))
             if self.quality == "accuracy":
                 return self._mean(self._predicted(params)[0] == self.rows.y), loss
-            assert self.rows.y is not None
             y = self.rows.y.astype(np.float64)
             return 1.0 - loss / max(self._mean(np.square(y - self._mean(y))), np.finfo(float).tiny), loss
         loss = self._mean(self.objective.cost(self.rows, params))
@@ -819,10 +824,16 @@ class Judge:
         assert codes is not None
         return codes
 
+    @cached_property
+    def _given(self) -> Any:
+        """The rows as the learner gets them."""
+        return None if self.learner is None else self.learner.given.of(self.rows)
+
     def _predicted(self, params: Any) -> tuple[Array, Array | None]:
         """The class number that a solution predicts for each row, and margins (n, 1) or (n, K), None without any."""
         if self.learner is not None:
-            return params.predict(self.rows.X), self.learner.chances(params, self.rows.X, self.objective.n_classes)
+            chances = self.learner.chances(params, self._given, self.objective.n_classes)
+            return self.learner.predicted(params, self._given), chances
         assert isinstance(self.objective, LinearModelObjective)
         margins = self.objective.margins(self.rows.X, params)
         return (margins[:, 0] > 0 if margins.shape[1] == 1 else margins.argmax(axis=1)).astype(np.int32), margins
