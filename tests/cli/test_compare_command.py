@@ -82,6 +82,12 @@ def test_a_target_says_what_is_compared(rows, tmp_path, capsys, monkeypatch) -> 
 
 def test_many_classes_are_refused_unless_they_are_meant(tmp_path, capsys) -> None:
     rows = pd.DataFrame({"a": np.random.default_rng(0).normal(size=500), "name": [f"n{i % 250}" for i in range(500)]})
+    rows["country"] = [f"c{i % 120}" for i in range(500)]  # four rows each
     rows.to_csv(tmp_path / "rows.csv", index=False)
-    assert run("compare", tmp_path / "rows.csv", "--target", "name", "-o", tmp_path / "out") == 2
-    assert "250 different values" in capsys.readouterr().err and not (tmp_path / "out").exists()
+    for target, words in (("name", "250 different values"), ("country", "120 different values")):
+        command = ["--target", target, "--columns", "a", "-o", tmp_path / "out"]
+        for first in (["compare"], ["fit", "logistic"]):
+            assert run(*first, tmp_path / "rows.csv", *command) == 2
+            said = capsys.readouterr().err
+            assert words in said and "--many-classes" in said and "Ctrl-C" not in said
+    assert not (tmp_path / "out").exists()

@@ -255,6 +255,27 @@ def test_a_class_without_weight_is_refused_and_one_that_a_sample_misses_is_not_g
     assert sample["quality"] > 0.8 and sample["excess_high"] < 5.0
 
 
+def test_a_target_that_is_no_class_is_refused_before_any_fit(monkeypatch) -> None:
+    X = np.random.default_rng(0).normal(size=(2600, 2))
+    options = {"objective": "logistic", "n_repeats": 1, "constructions": ["uniform"], "announce": pytest.fail}
+    monkeypatch.setattr(Runner, "warm_up", pytest.fail)
+    for n_classes, name in ((250, int), (140, str)):
+        y = np.array([name(i % n_classes) for i in range(2600)])
+        for given in ({}, {"objective": None, "learner": LogisticRegression()}):
+            with pytest.raises(ValueError, match=rf"y has {n_classes} different values in 2,600 rows.*many_classes"):
+                compare(X, y, **options | given)
+        with pytest.raises(ValueError, match=f"sizes=26 keeps fewer rows than the {n_classes} classes"):
+            compare(X, y, many_classes=True, sizes=[26], **options)
+
+
+def test_many_classes_are_learned_if_they_are_meant() -> None:
+    X, y = np.random.default_rng(0).normal(size=(3000, 1)), np.arange(3000) % 110
+    options = {"learner": GaussianNB(), "n_repeats": 1, "many_classes": True, "constructions": ["uniform"]}
+    assert {line["size"] for line in compare(X, y, **options).table[1:]} >= {
+        135
+    }  # one with fewer rows than classes is not
+
+
 def test_a_page_of_losses_that_are_all_infinite() -> None:
     X = np.repeat([[0.0, 0.0], [1.0, 1.0], [2.0, 2.0], [1e3, 1e3]], [2000, 2000, 2000, 1], axis=0)
     objective = KMeansObjective(n_clusters=4)

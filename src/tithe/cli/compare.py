@@ -126,6 +126,7 @@ def compare(  # type: ignore[no-untyped-def]
                 calibrate=calibrate,
                 polish=polish,
                 n_repeats=repeats,
+                many_classes=True,  # they were checked above, in the words of options
                 holdout=holdout,
                 tol=tol,
                 full_seconds=full_seconds,

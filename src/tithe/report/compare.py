@@ -24,7 +24,7 @@ from tithe.certify.held_out import held_out_split
 from tithe.clustering.objective import ClusteringObjective
 from tithe.core.contracts import Construction, Objective, Source
 from tithe.core.data import Array, Block, Coreset, concat, effective_sample_size
-from tithe.core.labels import commonest_class, holds_classes
+from tithe.core.labels import commonest_class, holds_classes, seem_no_classes
 from tithe.core.params import (
     CORESET_SIZE,
     POLISH,
@@ -66,6 +66,7 @@ _CONSTRAINTS = {
     "calibrate": Boolean(),
     "polish": POLISH,
     "n_repeats": WholeNumber(least=1),
+    "many_classes": Boolean(),
     "holdout": RealNumber(above=0.0, below=1.0),
     "tol": RealNumber(above=0.0),
     "full_seconds": RealNumber(above=0.0),
@@ -88,6 +89,7 @@ def compare(
     calibrate: bool = True,
     polish: int | str = 0,
     n_repeats: int = 5,
+    many_classes: bool = False,
     holdout: float = 0.1,
     tol: float = 0.01,
     full_seconds: float = 60.0,
@@ -132,6 +134,8 @@ def compare(
         Rounds over all rows that improve each solution. If not 0, there is a line for each method with and without.
     n_repeats : int
         Draws of each kind; four times as many of what is recommended.
+    many_classes : bool
+        Take a y of hundreds of values, or of more than 100 in fewer than 20 rows each on average, as classes.
     holdout : float
         The share of the rows that nothing is learned from, to judge by; 200,000 at the most.
     tol : float
@@ -167,7 +171,7 @@ def compare(
     >>> result.table[2]["excess"] < 0.01 < result.table[1]["excess"]  # a sample misses the small cluster
     True
     """
-    values = (calibrate, polish, n_repeats, holdout, tol, full_seconds, memory, sizes, constructions)
+    values = (calibrate, polish, n_repeats, many_classes, holdout, tol, full_seconds, memory, sizes, constructions)
     given = dict(zip(_CONSTRAINTS, values, strict=True))
     for name, constraint in _CONSTRAINTS.items():
         check_value(name, given[name], constraint)
@@ -184,7 +188,9 @@ def compare(
     seed = as_seed(random_state)
     tell = progress or (lambda n_done, n_steps, name: None)
     tell(0, 2, "reading")
-    rows = compared_rows(opened, goal, compared, holdout=holdout, memory=memory, engine=engine, seed=seed)
+    rows = compared_rows(
+        opened, goal, compared, many_classes=many_classes, holdout=holdout, memory=memory, engine=engine, seed=seed
+    )
     methods, n_kept = _methods(rows.objective, constructions, calibrate=calibrate), _rows_to_keep(sizes, rows)
     runner = Runner(rows, seed)
     n_steps = 3 + n_repeats * (1 + len(n_kept) * len(methods))
@@ -257,8 +263,9 @@ def _goal(rows: Block | Source, objective: str | Objective | None, learner: Comp
 def _rows_to_keep(sizes: Sequence[int | float] | None, rows: ComparedRows) -> list[int]:
     """Distinct numbers of rows to keep, ascending. Sizes that were asked for and cannot be are refused."""
     n_clusters = rows.objective.n_clusters if isinstance(rows.objective, ClusteringObjective) else 0
+    n_groups, groups = max((n_clusters, "clusters"), (rows.objective.n_classes, "classes"))
     if sizes is None:
-        least = max(_MIN_USUAL_ROWS, n_clusters)
+        least = max(_MIN_USUAL_ROWS, n_groups)
         n_kept = [resolve_size(size, rows.n_rows) for size in USUAL_SIZES]
         n_kept = [size for size in n_kept if least <= size < rows.n_rows] or [min(least, rows.n_rows - 1)]
     else:
@@ -268,8 +275,8 @@ def _rows_to_keep(sizes: Sequence[int | float] | None, rows: ComparedRows) -> li
     for size in n_kept:
         if size >= rows.n_rows:
             raise ValueError(f"sizes={size} keeps all of the {rows.n_rows:,} rows learned from: ask for fewer.")
-        if size < n_clusters:
-            raise ValueError(f"sizes={size} keeps fewer rows than the {n_clusters} clusters: ask for more.")
+        if size < n_groups:
+            raise ValueError(f"sizes={size} keeps fewer rows than the {n_groups} {groups}: ask for more.")
     return sorted(set(n_kept))
 
 
@@ -414,6 +421,7 @@ def compared_rows(
     objective: Objective,
     learner: ComparedLearner | None = None,
     *,
+    many_classes: bool = False,
     holdout: float,
     memory: int | None,
     engine: Any,
@@ -430,6 +438,8 @@ def compared_rows(
             n_all = len(rows)  # those without a target are left out
     target = objective.target if learner is None else learner.target
     rows, objective, labels = _with_target(rows, objective, learner, engine)
+    if target == "class" and not many_classes:
+        _check_classes(np.asarray(labels), n_all)
     share = min(holdout, _MAX_HELD_OUT / max(n_all, 1))
     if n_all * share < _MIN_HELD_OUT:
         raise ValueError(
@@ -457,6 +467,17 @@ def compared_rows(
         engine=engine,
         learner=learner,
         labels=labels,
+    )
+
+
+def _check_classes(labels: Array, n_rows: int) -> None:
+    """Refuse a target that is more likely a quantity, or a name of rows, than a class."""
+    if not seem_no_classes(labels, n_rows):
+        return
+    raise ValueError(
+        f"y has {len(labels):,} different values in {n_rows:,} rows, such as {labels.tolist()[0]!r}: each would be a "
+        "class. For a quantity take objective='ridge', or a learner that is a regressor. To learn classes all the "
+        "same: many_classes=True."
     )
 
 
@@ -592,7 +613,7 @@ class Runner:
     def warm_up(self, methods: Sequence[Method], polish: Any) -> None:
         """Try every method once on a few rows, so that no run is timed with a compiler; then time some."""
         few = self.rows.sample(_WARM_UP_ROWS, rng_for(self._seed, "warm up"))
-        size = min(_WARM_UP_SIZE, len(few) - 1)
+        size = min(max(_WARM_UP_SIZE, self.objective.n_classes), len(few) - 1)  # no class is left out
         small = replace(self.rows, training=few, n_rows=len(few), engine="auto")
         self.rows.solve(few, rng_for(self._seed, "warm up"))
         for method in methods:
@@ -820,7 +841,8 @@ class Judge:
     @cached_property
     def _codes(self) -> Array:
         """The class number of each row."""
-        codes = self.objective.codes(self.rows)
+        # the objective of a learner's coresets may know no classes
+        codes = self.objective.codes(self.rows) if self.learner is None else self.rows.y
         assert codes is not None
         return codes
 
