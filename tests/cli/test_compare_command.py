@@ -80,6 +80,21 @@ def test_a_target_says_what_is_compared(rows, tmp_path, capsys, monkeypatch) -> 
         assert run(*command, "--target", "label", *more) == 2 and words in capsys.readouterr().err
 
 
+def test_columns_and_what_is_to_note_of_them_are_kept(rows, tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr("tithe.report.comparison.drawn", lambda *args, **options: b"a picture")
+    frame = pd.read_csv(rows)
+    frame["verdict"] = np.where(frame["label"] == "up", "good", "bad")  # known only with the label
+    frame.to_csv(rows, index=False)
+    command = ["--target", "label", "-o", tmp_path / "out"]
+    assert run("compare", rows, *command, "--sizes", 100, "--repeats", 1, "--constructions", "uniform") == 0
+    compared = json.loads((tmp_path / "out" / "results.json").read_text())["columns"]
+    assert "a probable leak" in (tmp_path / "out" / "report.html").read_text()
+    assert run("fit", "logistic", rows, *command) == 0
+    assert compared == json.loads((tmp_path / "out" / "results.json").read_text())["columns"]
+    (verdict,) = [column for column in compared if column["column"] == "verdict"]
+    assert "a probable leak" in verdict["lost"]
+
+
 def test_many_classes_are_refused_unless_they_are_meant(tmp_path, capsys) -> None:
     rows = pd.DataFrame({"a": np.random.default_rng(0).normal(size=500), "name": [f"n{i % 250}" for i in range(500)]})
     rows["country"] = [f"c{i % 120}" for i in range(500)]  # four rows each

@@ -209,6 +209,9 @@ def test_frames_with_text_and_progress() -> None:
         frame, score, objective="ridge", sizes=[0.2], n_repeats=1, progress=lambda *step: seen.append(step)
     )
     assert result.n_features > 3
+    assert [column["column"] for column in result.columns] == ["0", "1", "2", "colour"]
+    page = result.to_html()
+    assert "Columns of the table" in page and "<td>colour</td>" in page
     assert [done for done, _, _ in seen] == sorted(done for done, _, _ in seen)
     assert seen[-1][2] == "measuring" and seen[-1][0] == seen[-1][1] - 1
 

@@ -52,6 +52,7 @@ from tithe.reduce.plan import Plan, reduce_rows, resolve_pair
 from tithe.report.compared_learner import ComparedLearner
 from tithe.report.comparison import PHASES, Comparison, recommend
 from tithe.report.events import event_scores, rarer_class
+from tithe.report.tables import described_columns
 from tithe.rows.arrays import as_rows
 from tithe.rows.leaves import MappedSource, SplitSource
 from tithe.rows.schema import TableSchema
@@ -191,6 +192,7 @@ def compare(
     rows = compared_rows(
         opened, goal, compared, many_classes=many_classes, holdout=holdout, memory=memory, engine=engine, seed=seed
     )
+    rows = replace(rows, schema=schema)
     methods, n_kept = _methods(rows.objective, constructions, calibrate=calibrate), _rows_to_keep(sizes, rows)
     runner = Runner(rows, seed)
     n_steps = 3 + n_repeats * (1 + len(n_kept) * len(methods))
@@ -307,6 +309,7 @@ def _result(
         reference=reference if learner is None else f"{reference}, both on rows held out",
         baseline_note=judge.baseline_note,
         stopped_note=stopped_note,
+        columns=described_columns(rows.schema),
         table=table,
         runs=records,
         recommendation=recommend(
@@ -384,6 +387,7 @@ class ComparedRows:
     max_rows: int  # that fit into memory
     engine: Any
     learner: ComparedLearner | None = None  # in place of the solver of the objective
+    schema: TableSchema | None = None  # that made the rows of a table
     labels: tuple[Any, ...] = ()  # of the classes
 
     def solve(self, rows: Block, rng: np.random.Generator) -> Any:
