@@ -53,6 +53,9 @@ def test_rows_beyond_the_memory_allowed_stay_in_their_file(rows, tmp_path, capsy
         ["--objective", "logistic"],
         ["--holdout", "0.001"],
         ["--target", "nothing"],
+        ["--target", "b", "--class-weight", "balanced"],
+        ["--target", "label", "--class-weight", "maybe=3"],
+        ["--target", "label", "--class-weight", "up"],
         ["-o", "no/such/folder"],
     ],
 )
@@ -78,6 +81,15 @@ def test_a_target_says_what_is_compared(rows, tmp_path, capsys, monkeypatch) -> 
         assert "Ctrl-C ends it" in said.err and ("Always to say" in said.out) == (target == "label")
     for more, words in ((["-k", 3], "is of --objective kmeans"), ([*naive, "--objective", "ridge"], "not both")):
         assert run(*command, "--target", "label", *more) == 2 and words in capsys.readouterr().err
+
+
+def test_weights_of_classes_are_named_in_the_results(rows, tmp_path, capsys, monkeypatch) -> None:
+    monkeypatch.setattr("tithe.report.comparison.drawn", lambda *args, **options: b"a picture")
+    command = ["compare", rows, "--target", "label", "--sizes", 200, "--repeats", 1, "--constructions", "uniform"]
+    for more in ([], ["--learner", "sklearn.naive_bayes.GaussianNB"]):
+        assert run(*command, *more, "--class-weight", "up=5", "-o", tmp_path / "out") == 0
+        assert json.loads((tmp_path / "out" / "results.json").read_text())["parameters"]["class_weight"] == "up=5"
+        assert "Rows have the class weights up=5" in capsys.readouterr().out
 
 
 def test_columns_and_what_is_to_note_of_them_are_kept(rows, tmp_path, monkeypatch) -> None:

@@ -231,6 +231,7 @@ def test_frames_with_text_and_progress() -> None:
         ({"objective": "generic"}, "no model to fit"),
         ({"objective": "logistic"}, "needs a class"),
         ({"objective": "ridge"}, "needs a number"),
+        ({"class_weight": "balanced"}, "class_weight is for classes"),
     ],
 )
 def test_mistakes_are_refused(options: dict, message: str) -> None:
@@ -391,6 +392,30 @@ def test_a_rare_class_has_its_scores_and_accuracy_its_baseline(rng: np.random.Ge
     baseline = 1 - np.average(happened, weights=held_out.weights())
     assert f"Always to say {labels[0]} has an accuracy of {baseline:.4g}" in judge.baseline_note
     assert judge.scores(params)[1] == pytest.approx(log_loss(y, model.predict_proba(X), **options), rel=1e-3)
+
+
+@pytest.mark.parametrize("as_source", [False, True])
+def test_weights_of_classes_are_of_fits_and_losses(rng: np.random.Generator, as_source: bool) -> None:
+    X = rng.normal(size=(3000, 2))
+    y = np.where(rng.random(3000) < 1 / (1 + np.exp(4 - 1.5 * X[:, 0])), "late", "on time")
+    rows = (open_dataset(pd.DataFrame(X, columns=["a", "b"]).assign(y=y), target="y", scale="none"),)
+    rows, options = rows if as_source else (X, y), {"sizes": [1000], "n_repeats": 1, "constructions": ["auto"]}
+    for given in ({"objective": "logistic"}, {"learner": LogisticRegression()}):
+        plain, balanced, by_hand = (
+            compare(*rows, class_weight=weight, **given, **options)
+            for weight in (None, "balanced", {"late": np.mean(y == "on time") / np.mean(y == "late")})
+        )
+        for result in (balanced, by_hand):  # rare events are found more often, and more rows are taken for them
+            assert (
+                result.table[0]["f1"] > plain.table[0]["f1"] and result.table[0]["quality"] < plain.table[0]["quality"]
+            )
+            assert result.table[0]["excess"] == 0.0 and "class weights" in repr(result)
+        assert balanced.table[0]["f1"] == pytest.approx(by_hand.table[0]["f1"], abs=0.03)
+        assert balanced.table[0]["held_out_loss"] > 2 * plain.table[0]["held_out_loss"]  # that of rare rows counts
+    assert balanced.to_dict()["parameters"] == {"class_weight": "balanced"} and plain.to_dict()["parameters"] == {}
+    weighted = LogisticRegression(class_weight="balanced").fit(X, y)
+    ours = compare(X, y, learner=LogisticRegression(), class_weight="balanced", **options).table[0]
+    assert ours["f1"] == pytest.approx(f1_score(y == "late", weighted.predict(X) == "late"), abs=0.1)
 
 
 def test_it_says_what_it_takes_and_can_be_stopped_with_what_it_has(monkeypatch) -> None:

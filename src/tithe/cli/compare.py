@@ -12,6 +12,7 @@ from tithe.cli.options import (
     SHARE,
     ObjectiveCommand,
     Value,
+    class_weight_option,
     engine_options,
     jobs_option,
     running_engine,
@@ -51,7 +52,7 @@ def _as_constructions(context: Any, param: Any, text: str) -> list[str]:
     return asked
 
 
-@click.command(cls=ObjectiveCommand)
+@click.command(cls=ObjectiveCommand, params=[class_weight_option])
 @click.argument("where", metavar="SOURCE...", nargs=-1, required=True)
 @click.option("-o", "--output", type=click.Path(file_okay=False), required=True, help="Folder to write.")
 @click.option(
@@ -88,8 +89,8 @@ def _as_constructions(context: Any, param: Any, text: str) -> list[str]:
 @jobs_option
 @engine_options
 def compare(  # type: ignore[no-untyped-def]
-    where, how, output, sizes, objective, learner, many_classes, constructions, calibrate, polish, repeats, holdout,
-    tol, full_seconds, memory, seed, jobs, engine, scheduler, **parameters,
+    where, how, output, sizes, objective, learner, many_classes, class_weight, constructions, calibrate, polish,
+    repeats, holdout, tol, full_seconds, memory, seed, jobs, engine, scheduler, **parameters,
 ):  # fmt: skip
     """Fit on coresets, on random samples and on all rows, and recommend one of them.
 
@@ -126,6 +127,7 @@ def compare(  # type: ignore[no-untyped-def]
                 calibrate=calibrate,
                 polish=polish,
                 n_repeats=repeats,
+                class_weight=class_weight,
                 many_classes=True,  # they were checked above, in the words of options
                 holdout=holdout,
                 tol=tol,

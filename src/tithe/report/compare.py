@@ -41,7 +41,15 @@ from tithe.core.progress import available_memory, seconds_text, timed
 from tithe.core.registry import make
 from tithe.core.seeding import Reservoir, as_seed, hash_limit, rng_for
 from tithe.fit.base import block_of_rows, check_no_extra_arrays
-from tithe.fit.labels import EncodeLabels, class_masses, known_classes, objective_for, with_class_numbers
+from tithe.fit.labels import (
+    EncodeLabels,
+    WeighClasses,
+    class_factors,
+    class_masses,
+    known_classes,
+    objective_for,
+    with_class_numbers,
+)
 from tithe.linear.logistic_objective import LogisticObjective
 from tithe.linear.objective import LinearModelObjective
 from tithe.linear.regression import NumericTarget
@@ -50,7 +58,7 @@ from tithe.reduce.distortion import random_queries, ratio_error, total_costs
 from tithe.reduce.generic import GenericObjective
 from tithe.reduce.plan import Plan, reduce_rows, resolve_pair
 from tithe.report.compared_learner import ComparedLearner
-from tithe.report.comparison import PHASES, Comparison, recommend
+from tithe.report.comparison import PHASES, Comparison, class_weight_in_words, recommend
 from tithe.report.events import event_scores, rarer_class
 from tithe.report.tables import described_columns
 from tithe.rows.arrays import as_rows
@@ -91,6 +99,7 @@ def compare(
     polish: int | str = 0,
     n_repeats: int = 5,
     many_classes: bool = False,
+    class_weight: Any = None,
     holdout: float = 0.1,
     tol: float = 0.01,
     full_seconds: float = 60.0,
@@ -137,6 +146,9 @@ def compare(
         Draws of each kind; four times as many of what is recommended.
     many_classes : bool
         Take a y of hundreds of values, or of more than 100 in fewer than 20 rows each on average, as classes.
+    class_weight : dict, "balanced" or None
+        Factors of the weights of the classes, in the fits and in the losses. Accuracy, F1 and average precision count
+        rows as they are.
     holdout : float
         The share of the rows that nothing is learned from, to judge by; 200,000 at the most.
     tol : float
@@ -183,15 +195,16 @@ def compare(
     if compared is not None:
         compared = compared.for_schema(schema)
     goal = _goal(opened, objective, compared)
+    if class_weight is not None and (goal if compared is None else compared).target != "class":
+        raise ValueError("class_weight is for classes, and none are predicted here: leave it at None.")
     if compared is not None and polish != 0:
         raise ValueError("polish is for objectives, and a learner has a fit of its own: leave polish at 0.")
     _methods(goal, constructions, calibrate=calibrate)  # what cannot be is refused before the rows are read
     seed = as_seed(random_state)
     tell = progress or (lambda n_done, n_steps, name: None)
     tell(0, 2, "reading")
-    rows = compared_rows(
-        opened, goal, compared, many_classes=many_classes, holdout=holdout, memory=memory, engine=engine, seed=seed
-    )
+    reading: dict[str, Any] = {"holdout": holdout, "memory": memory, "engine": engine, "seed": seed}
+    rows = compared_rows(opened, goal, compared, many_classes=many_classes, class_weight=class_weight, **reading)
     rows = replace(rows, schema=schema)
     methods, n_kept = _methods(rows.objective, constructions, calibrate=calibrate), _rows_to_keep(sizes, rows)
     runner = Runner(rows, seed)
@@ -294,6 +307,8 @@ def _result(
     table = _table(records, rows.n_rows)
     options = goal.options if learner is None else ()
     parameters = {option.parameter: getattr(goal, option.parameter) for option in options}
+    if rows.class_weight is not None:
+        parameters["class_weight"] = class_weight_in_words(rows.class_weight)
     reference = "the best fit on all rows" if full else "the best solution of any method"
     return Comparison(
         objective=goal.name if learner is None else learner.name,
@@ -389,6 +404,8 @@ class ComparedRows:
     learner: ComparedLearner | None = None  # in place of the solver of the objective
     schema: TableSchema | None = None  # that made the rows of a table
     labels: tuple[Any, ...] = ()  # of the classes
+    class_weight: Any = None
+    factors: Array | None = None  # of the weights of classes, with which the rows to learn from are weighted
 
     def solve(self, rows: Block, rng: np.random.Generator) -> Any:
         """A fit on these rows."""
@@ -426,6 +443,7 @@ def compared_rows(
     learner: ComparedLearner | None = None,
     *,
     many_classes: bool = False,
+    class_weight: Any = None,
     holdout: float,
     memory: int | None,
     engine: Any,
@@ -460,10 +478,16 @@ def compared_rows(
         n_rows = sum(DataPass(training, engine).each(len))  # bad rows, and those without a target, are left out
     if not held_out.weights().any():
         raise ValueError("No row that is held out has a weight: raise holdout.")
-    if target == "class" and not class_masses(DataPass(training, engine), objective.n_classes).all():
-        raise ValueError("A class has no row of positive weight: leave its rows out, or give them weight.")
+    factors = None
+    if target == "class":
+        masses = class_masses(DataPass(training, engine), len(labels))
+        if class_weight is not None:
+            factors = class_factors(class_weight, np.asarray(labels), masses)
+            masses = masses * factors
+        if not masses.all():
+            raise ValueError("A class has no row of positive weight: leave its rows out, or give them weight.")
     return ComparedRows(
-        training=training,
+        training=_weighted(training, factors),
         held_out=held_out,
         objective=objective,
         n_rows=n_rows,
@@ -471,7 +495,17 @@ def compared_rows(
         engine=engine,
         learner=learner,
         labels=labels,
+        class_weight=class_weight,
+        factors=factors,
     )
+
+
+def _weighted(rows: Block | Source, factors: Array | None) -> Block | Source:
+    """The rows with weights times the factors of their classes, whose numbers y holds."""
+    if factors is None:
+        return rows
+    change = WeighClasses(classes=np.arange(len(factors), dtype=np.int32), factors=factors)
+    return change(rows) if isinstance(rows, Block) else MappedSource(rows, change)
 
 
 def _check_classes(labels: Array, n_rows: int) -> None:
@@ -608,7 +642,7 @@ class Runner:
         self.rows, self.objective, self._seed = rows, rows.objective, seed
         training = rows.training
         sample = training if isinstance(training, Block) else training.sample(None, rng=rng_for(seed, "queries"))
-        self.judge = Judge(self.objective, rows.held_out, rows.learner, rows.labels)
+        self.judge = Judge(self.objective, rows.held_out, rows.learner, rows.labels, rows.factors)
         self._queries, self._query_costs = None, None
         if rows.learner is None:
             self._queries = random_queries(sample, self.objective, n_bases=_QUERY_BASES, seed=seed)
@@ -794,13 +828,24 @@ def _polished(
 
 
 class Judge:
-    """Scores solutions on rows held out, by the score ``quality`` that fits the objective."""
+    """Scores solutions on rows held out, by the score ``quality`` that fits the objective.
+
+    ``factors`` of classes, whose numbers y then holds, are for losses: scores count rows as they are.
+    """
 
     def __init__(
-        self, objective: Objective, rows: Block, learner: ComparedLearner | None = None, labels: tuple[Any, ...] = ()
+        self,
+        objective: Objective,
+        rows: Block,
+        learner: ComparedLearner | None = None,
+        labels: tuple[Any, ...] = (),
+        factors: Array | None = None,
     ) -> None:
         self.objective, self.rows, self.learner, self.labels = objective, rows, learner, labels
-        self._weight = rows.weights()
+        self._weight = self._loss_weight = rows.weights()
+        if factors is not None:
+            assert rows.y is not None
+            self._loss_weight = self._weight * factors[rows.y]
         self._constant_loss = self._usual_loss = 1.0
         self.quality = "cost per row"
         if learner is not None:
@@ -823,16 +868,19 @@ class Judge:
     def _mean(self, values: Array) -> float:
         return float(np.average(values, weights=self._weight))
 
+    def _mean_loss(self, losses: Array) -> float:
+        return float(np.average(losses, weights=self._loss_weight))
+
     def scores(self, params: Any) -> tuple[float, float]:
         """The score named ``quality``, and the mean loss of a row."""
         if self.learner is not None:
             assert self.rows.y is not None
-            loss = self._mean(self.learner.losses(params, self._given, self.rows.y, self.objective.n_classes))
+            loss = self._mean_loss(self.learner.losses(params, self._given, self.rows.y, self.objective.n_classes))
             if self.quality == "accuracy":
                 return self._mean(self._predicted(params)[0] == self.rows.y), loss
             y = self.rows.y.astype(np.float64)
             return 1.0 - loss / max(self._mean(np.square(y - self._mean(y))), np.finfo(float).tiny), loss
-        loss = self._mean(self.objective.cost(self.rows, params))
+        loss = self._mean_loss(self.objective.cost(self.rows, params))
         if self.quality == "accuracy":
             return self._mean(self._predicted(params)[0] == self._codes), loss
         if self.objective.target != "number":

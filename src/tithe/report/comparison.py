@@ -134,8 +134,19 @@ class Comparison:
     @property
     def notes(self) -> list[str]:
         """What has to be known to read the table, in words."""
-        notes = (self.stopped_note, self.baseline_note, self.reference_note, self.draw_note, self.worth_note)
+        notes = (
+            *(self.stopped_note, self.baseline_note, self.class_weight_note),
+            *(self.reference_note, self.draw_note, self.worth_note),
+        )
         return [note for note in notes if note]
+
+    @property
+    def class_weight_note(self) -> str:
+        """What weights of classes change, in words; empty without any."""
+        weight = self.parameters.get("class_weight")
+        if weight is None:
+            return ""
+        return f"Rows have the class weights {weight} in fits and losses; the other scores count them as they are."
 
     @property
     def reference_note(self) -> str:
@@ -230,6 +241,17 @@ class Comparison:
         contents = {"results.json": self.to_json(), "report.html": self.to_html(), "table.csv": self.to_csv()}
         write_folder(Path(folder), contents)
         return Path(folder) / "report.html"
+
+
+def class_weight_in_words(class_weight: Any) -> str:
+    """Weights of classes as the command line takes them.
+
+    >>> class_weight_in_words({"yes": 5, "no": 1.0}), class_weight_in_words("balanced")
+    ('yes=5,no=1', 'balanced')
+    """
+    if isinstance(class_weight, str):
+        return class_weight
+    return ",".join(f"{label}={weight:g}" for label, weight in class_weight.items())
 
 
 def _written(text: str, path: str | os.PathLike[str] | None) -> str | None:
