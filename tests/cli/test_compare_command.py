@@ -7,6 +7,8 @@ import pandas as pd
 import pytest
 from running import run
 
+from tithe.constructions import BallCover, Rings
+
 
 @pytest.fixture
 def rows(tmp_path):
@@ -50,6 +52,9 @@ def test_rows_beyond_the_memory_allowed_stay_in_their_file(rows, tmp_path, capsy
         ["--sizes", "100000"],
         ["--constructions", "nothing"],
         ["--constructions", "influence"],
+        ["--constructions", "auto,rings", "--construction-option", "radius=1"],
+        ["--constructions", "auto,rings", "--construction-option", "eps=none"],
+        ["--construction-option", "eps=0.1"],
         ["--objective", "logistic"],
         ["--holdout", "0.001"],
         ["--target", "nothing"],
@@ -90,6 +95,21 @@ def test_weights_of_classes_are_named_in_the_results(rows, tmp_path, capsys, mon
         assert run(*command, *more, "--class-weight", "up=5", "-o", tmp_path / "out") == 0
         assert json.loads((tmp_path / "out" / "results.json").read_text())["parameters"]["class_weight"] == "up=5"
         assert "Rows have the class weights up=5" in capsys.readouterr().out
+
+
+def test_constructions_get_the_parameters_that_they_have(rows, tmp_path, monkeypatch) -> None:
+    made = []
+
+    def noted(source, *, constructions, **options):
+        made.extend(constructions)
+        raise ValueError("stop here")
+
+    monkeypatch.setattr("tithe.report.compare.compare", noted)
+    options = ["--construction-option", "per_ring=5", "--construction-option", "leader=TRUE"]
+    options += ["--construction-option", "radius=2.5"]
+    command = ["compare", rows, "--columns", "a,b", "-o", tmp_path / "out", "--constructions"]
+    assert run(*command, "auto,rings,ball_cover,uniform", *options) == 2
+    assert made == ["auto", Rings(per_ring=5), BallCover(leader=True, radius=2.5), "uniform"]
 
 
 def test_columns_and_what_is_to_note_of_them_are_kept(rows, tmp_path, monkeypatch) -> None:

@@ -16,7 +16,7 @@ from running import run
 from sklearn.linear_model import LogisticRegression
 from sklearn.utils.class_weight import compute_sample_weight
 
-from tithe import load_model
+from tithe import load_coreset, load_model
 
 ENSEMBLES = {"lightgbm": "n_estimators", "xgboost": "n_estimators", "random-forest": "n_estimators"}
 GAUSSIAN = "sklearn.naive_bayes.GaussianNB"
@@ -112,6 +112,29 @@ def test_a_fit_says_how_rows_are_chosen(rows, tmp_path) -> None:
     assert provenance["construction"] == "leverage" and not provenance.get("calibrated")
     parameters = load_model(tmp_path / "out" / "model.tithe").get_params()
     assert parameters["construction"] == "leverage" and parameters["calibrate"] is False
+
+
+def test_a_construction_has_parameters_of_its_own(rows, tmp_path, capsys) -> None:
+    table = [rows, "--columns", "a,b,c", "-m", 200]
+    option = "--construction-option"
+    command = ["fit", "logistic", *table, "--target", "late", "-o", tmp_path / "out", "--construction", "regressed"]
+    assert run(*command, option, "n_clusters=3", option, "log=true", option, "mix=0.5", option, "regressor=ridge") == 0
+    made = load_model(tmp_path / "out" / "model.tithe").get_params()["construction"]
+    assert (made.n_clusters, made.log, made.mix, made.regressor) == (3, True, 0.5, "ridge")
+    build = ["build", *table, "-o", tmp_path / "c.parquet", "--construction", "rings"]
+    assert run(*build, "-k", 3, option, "per_ring=2") == 0
+    assert load_coreset(tmp_path / "c.parquet").provenance["construction"] == "rings"
+    capsys.readouterr()
+    for first, wrong, words in (
+        (command, "radii=2", "radii: there is no such parameter (regressed has regressor, n_clusters,"),
+        (command, "known=2", "no such parameter"),  # what it learned from rows is none
+        (command, "n_clusters=many", "n_clusters must be a whole number"),
+        (command, "n_clusters", "NAME=VALUE"),
+        (command[:-2], "n_clusters=3", "name the construction first"),
+        ([*command[:-1], "uniform"], "n_clusters=3", "uniform has none"),
+        (build, "alpha=-1", "alpha must be"),
+    ):
+        assert run(*first, option, wrong) == 2 and words in " ".join(capsys.readouterr().err.split())
 
 
 @pytest.mark.parametrize("learner", ["logistic", "odm", GAUSSIAN])

@@ -14,13 +14,13 @@ from tithe.cli.main import Stop, Stopped, print_table, print_worth, resume_hint
 from tithe.cli.options import (
     SHARE,
     ObjectiveCommand,
-    construction_options,
     engine_options,
     jobs_option,
     promise_option,
     running_engine,
     seed_option,
     size_option,
+    with_construction_parameters,
 )
 from tithe.cli.size import checkpoint_options, choose_size, earlier_run, print_plan
 from tithe.cli.sources import (
@@ -44,7 +44,7 @@ from tithe.core.registry import resolve
 @size_option
 @click.option("--eps", type=SHARE, default=0.05, help="The error for which a size is chosen, without -m.")
 @promise_option
-@construction_options
+@with_construction_parameters
 @source_options
 @click.option(
     "--schema-from",

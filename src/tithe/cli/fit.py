@@ -28,13 +28,13 @@ from tithe.cli.options import (
     as_click,
     as_parameters,
     class_weight_option,
-    construction_options,
     engine_options,
     jobs_option,
     parameter_options,
     running_engine,
     seed_option,
     size_option,
+    with_construction_parameters,
 )
 from tithe.cli.predict import write_predictions
 from tithe.cli.size import checkpoint_options, choose_size, earlier_run, print_plan
@@ -139,6 +139,8 @@ def _takes(cls: Any, name: str) -> bool:
         from sklearn.base import ClassifierMixin
 
         return issubclass(cls, ClassifierMixin)
+    if name == "construction_parameters":
+        name = "construction"
     return name not in ("construction", "calibrate") or name in signature(cls).parameters
 
 
@@ -250,7 +252,7 @@ def fit() -> None:
 )
 @click.option("--test", metavar="FILE", help="Score the model on the rows of this file, folder or pattern.")
 @click.option("--predict", "new", metavar="FILE", help="Write predictions.parquet for the rows of this file, too.")
-@construction_options
+@with_construction_parameters
 @click.option(
     "--many-classes",
     is_flag=True,
