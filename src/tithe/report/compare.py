@@ -512,10 +512,11 @@ def _check_classes(labels: Array, n_rows: int) -> None:
     """Refuse a target that is more likely a quantity, or a name of rows, than a class."""
     if not seem_no_classes(labels, n_rows):
         return
+    is_number = labels.dtype.kind in "iuf"
+    remedy = "For a quantity take objective='ridge', or a learner that is a regressor. " if is_number else ""
     raise ValueError(
         f"y has {len(labels):,} different values in {n_rows:,} rows, such as {labels.tolist()[0]!r}: each would be a "
-        "class. For a quantity take objective='ridge', or a learner that is a regressor. To learn classes all the "
-        "same: many_classes=True."
+        f"class. {remedy}To learn classes all the same: many_classes=True."
     )
 
 
