@@ -7,6 +7,8 @@ import pandas as pd
 import pytest
 from running import run
 
+from tithe.constructions import BallCover, Rings
+
 
 @pytest.fixture
 def rows(tmp_path):
@@ -50,9 +52,15 @@ def test_rows_beyond_the_memory_allowed_stay_in_their_file(rows, tmp_path, capsy
         ["--sizes", "100000"],
         ["--constructions", "nothing"],
         ["--constructions", "influence"],
+        ["--constructions", "auto,rings", "--construction-option", "radius=1"],
+        ["--constructions", "auto,rings", "--construction-option", "eps=none"],
+        ["--construction-option", "eps=0.1"],
         ["--objective", "logistic"],
         ["--holdout", "0.001"],
         ["--target", "nothing"],
+        ["--target", "b", "--class-weight", "balanced"],
+        ["--target", "label", "--class-weight", "maybe=3"],
+        ["--target", "label", "--class-weight", "up"],
         ["-o", "no/such/folder"],
     ],
 )
@@ -80,8 +88,53 @@ def test_a_target_says_what_is_compared(rows, tmp_path, capsys, monkeypatch) -> 
         assert run(*command, "--target", "label", *more) == 2 and words in capsys.readouterr().err
 
 
+def test_weights_of_classes_are_named_in_the_results(rows, tmp_path, capsys, monkeypatch) -> None:
+    monkeypatch.setattr("tithe.report.comparison.drawn", lambda *args, **options: b"a picture")
+    command = ["compare", rows, "--target", "label", "--sizes", 200, "--repeats", 1, "--constructions", "uniform"]
+    for more in ([], ["--learner", "sklearn.naive_bayes.GaussianNB"]):
+        assert run(*command, *more, "--class-weight", "up=5", "-o", tmp_path / "out") == 0
+        assert json.loads((tmp_path / "out" / "results.json").read_text())["parameters"]["class_weight"] == "up=5"
+        assert "Rows have the class weights up=5" in capsys.readouterr().out
+
+
+def test_constructions_get_the_parameters_that_they_have(rows, tmp_path, monkeypatch) -> None:
+    made = []
+
+    def noted(source, *, constructions, **options):
+        made.extend(constructions)
+        raise ValueError("stop here")
+
+    monkeypatch.setattr("tithe.report.compare.compare", noted)
+    options = ["--construction-option", "per_ring=5", "--construction-option", "leader=TRUE"]
+    options += ["--construction-option", "radius=2.5"]
+    command = ["compare", rows, "--columns", "a,b", "-o", tmp_path / "out", "--constructions"]
+    assert run(*command, "auto,rings,ball_cover,uniform", *options) == 2
+    assert made == ["auto", Rings(per_ring=5), BallCover(leader=True, radius=2.5), "uniform"]
+
+
+def test_columns_and_what_is_to_note_of_them_are_kept(rows, tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr("tithe.report.comparison.drawn", lambda *args, **options: b"a picture")
+    frame = pd.read_csv(rows)
+    frame["verdict"] = np.where(frame["label"] == "up", "good", "bad")  # known only with the label
+    frame.to_csv(rows, index=False)
+    command = ["--target", "label", "-o", tmp_path / "out"]
+    assert run("compare", rows, *command, "--sizes", 100, "--repeats", 1, "--constructions", "uniform") == 0
+    compared = json.loads((tmp_path / "out" / "results.json").read_text())["columns"]
+    assert "a probable leak" in (tmp_path / "out" / "report.html").read_text()
+    assert run("fit", "logistic", rows, *command) == 0
+    assert compared == json.loads((tmp_path / "out" / "results.json").read_text())["columns"]
+    (verdict,) = [column for column in compared if column["column"] == "verdict"]
+    assert "a probable leak" in verdict["lost"]
+
+
 def test_many_classes_are_refused_unless_they_are_meant(tmp_path, capsys) -> None:
     rows = pd.DataFrame({"a": np.random.default_rng(0).normal(size=500), "name": [f"n{i % 250}" for i in range(500)]})
+    rows["country"] = [f"c{i % 120}" for i in range(500)]  # four rows each
     rows.to_csv(tmp_path / "rows.csv", index=False)
-    assert run("compare", tmp_path / "rows.csv", "--target", "name", "-o", tmp_path / "out") == 2
-    assert "250 different values" in capsys.readouterr().err and not (tmp_path / "out").exists()
+    for target, words in (("name", "250 different values"), ("country", "120 different values")):
+        command = ["--target", target, "--columns", "a", "-o", tmp_path / "out"]
+        for first in (["compare"], ["fit", "logistic"]):
+            assert run(*first, tmp_path / "rows.csv", *command) == 2
+            said = capsys.readouterr().err
+            assert words in said and "--many-classes" in said and "Ctrl-C" not in said
+    assert not (tmp_path / "out").exists()

@@ -16,7 +16,7 @@ from running import run
 from sklearn.linear_model import LogisticRegression
 from sklearn.utils.class_weight import compute_sample_weight
 
-from tithe import load_model
+from tithe import load_coreset, load_model
 
 ENSEMBLES = {"lightgbm": "n_estimators", "xgboost": "n_estimators", "random-forest": "n_estimators"}
 GAUSSIAN = "sklearn.naive_bayes.GaussianNB"
@@ -114,6 +114,29 @@ def test_a_fit_says_how_rows_are_chosen(rows, tmp_path) -> None:
     assert parameters["construction"] == "leverage" and parameters["calibrate"] is False
 
 
+def test_a_construction_has_parameters_of_its_own(rows, tmp_path, capsys) -> None:
+    table = [rows, "--columns", "a,b,c", "-m", 200]
+    option = "--construction-option"
+    command = ["fit", "logistic", *table, "--target", "late", "-o", tmp_path / "out", "--construction", "regressed"]
+    assert run(*command, option, "n_clusters=3", option, "log=true", option, "mix=0.5", option, "regressor=ridge") == 0
+    made = load_model(tmp_path / "out" / "model.tithe").get_params()["construction"]
+    assert (made.n_clusters, made.log, made.mix, made.regressor) == (3, True, 0.5, "ridge")
+    build = ["build", *table, "-o", tmp_path / "c.parquet", "--construction", "rings"]
+    assert run(*build, "-k", 3, option, "per_ring=2") == 0
+    assert load_coreset(tmp_path / "c.parquet").provenance["construction"] == "rings"
+    capsys.readouterr()
+    for first, wrong, words in (
+        (command, "radii=2", "radii: there is no such parameter (regressed has regressor, n_clusters,"),
+        (command, "known=2", "no such parameter"),  # what it learned from rows is none
+        (command, "n_clusters=many", "n_clusters must be a whole number"),
+        (command, "n_clusters", "NAME=VALUE"),
+        (command[:-2], "n_clusters=3", "name the construction first"),
+        ([*command[:-1], "uniform"], "n_clusters=3", "uniform has none"),
+        (build, "alpha=-1", "alpha must be"),
+    ):
+        assert run(*first, option, wrong) == 2 and words in " ".join(capsys.readouterr().err.split())
+
+
 @pytest.mark.parametrize("learner", ["logistic", "odm", GAUSSIAN])
 def test_many_classes_are_refused_unless_they_are_meant(rng, tmp_path, capsys, learner) -> None:
     frame = table(rng, 600).assign(number=np.arange(600) % 150, name=[f"n{i % 250}" for i in range(600)])
@@ -124,6 +147,16 @@ def test_many_classes_are_refused_unless_they_are_meant(rng, tmp_path, capsys, l
         assert words in capsys.readouterr().err and not (tmp_path / "out").exists()
     if learner == GAUSSIAN:
         assert run(*command, "--target", "number", "--columns", "a,c", "--many-classes") == 0
+
+
+def test_catboost_predicts_one_of_three_classes(rows, tmp_path) -> None:
+    pytest.importorskip("catboost")
+    command = ["fit", "catboost", rows, "--target", "kind", "-p", "iterations=5", "--early-stopping", 0]
+    assert run(*command, "--predict", rows, "-o", tmp_path / "out") == 0
+    said = results(tmp_path / "out")["held_out"]
+    assert said["scores"]["accuracy"] > said["scores"]["baseline"] and said["details"]["reliability"]
+    predicted = pq.read_table(tmp_path / "out" / "predictions.parquet").column("prediction")
+    assert set(predicted.to_pylist()) == {"u", "v", "w"}
 
 
 _PREDICT = """

@@ -9,8 +9,17 @@ import numpy as np
 import pandas as pd
 import pytest
 from running import rows_table, run, write_folder
+from sklearn.ensemble import HistGradientBoostingClassifier
 
-from tithe import CoresetKMeans, CoresetLogisticRegression, CoresetSearchCV, load_coreset, load_model, save_model
+from tithe import (
+    CoresetEstimator,
+    CoresetKMeans,
+    CoresetLogisticRegression,
+    CoresetSearchCV,
+    load_coreset,
+    load_model,
+    save_model,
+)
 from tithe.odm import ODMClassifier
 from tithe.online import PACO
 
@@ -97,6 +106,27 @@ def test_other_models(tmp_path, capsys, rng: np.random.Generator) -> None:
         assert run("inspect", file) == 0
         printed = capsys.readouterr().out
         assert all(word in printed for word in words)
+
+
+def test_an_estimator_without_its_rows_shows_what_it_has(tmp_path, capsys, rng: np.random.Generator) -> None:
+    X, file = rng.normal(size=(3000, 2)), tmp_path / "m.tithe"
+    y = np.where(X[:, 0] + rng.normal(size=3000) > 0, "up", "down")
+    trees = HistGradientBoostingClassifier(max_iter=10)
+    model = CoresetEstimator(trees, coreset_size=800, early_stopping=0.2, random_state=0).fit(X, y)
+    for rows, words in ((False, ["n rounds", "AUC"]), (True, ["row worth", "AUC"])):
+        save_model(model, file, rows=rows)
+        assert run("inspect", file) == 0
+        printed = " ".join(capsys.readouterr().out.split())
+        assert all(word in printed for word in [*words, "CoresetEstimator", str(model.certificate_)[:40]])
+
+
+def test_the_worth_of_a_row_is_said_in_words(folder, tmp_path, capsys) -> None:
+    command = ["build", folder, "--columns", "c0,c1,c2", "--target", "label", "-m", 300]
+    for objective, is_said in (("boosting", True), ("logistic", False)):
+        assert run(*command, "--objective", objective, "-o", tmp_path / "c.parquet") == 0
+        assert ("By the gradients of a pilot, " in capsys.readouterr().out) == is_said
+        assert run("inspect", tmp_path / "c.parquet") == 0
+        assert ("By the gradients of a pilot, " in capsys.readouterr().out) == is_said
 
 
 def test_files_that_are_no_models(tmp_path, capsys) -> None:

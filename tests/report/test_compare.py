@@ -9,15 +9,19 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.metrics import average_precision_score, f1_score, log_loss, r2_score
+from sklearn.naive_bayes import GaussianNB
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
 import tithe
 from tithe import Block, compare, open_dataset
 from tithe.objectives import KMeansObjective, LeastSquaresObjective, LogisticObjective
 from tithe.report.compare import Judge, Runner, _limit_of_excess
+from tithe.report.compared_learner import ComparedLearner
 from tithe.report.comparison import PHASES, Comparison
+from tithe.rows.schema import frame_table
 
 
 @pytest.fixture(scope="module")
@@ -205,6 +209,9 @@ def test_frames_with_text_and_progress() -> None:
         frame, score, objective="ridge", sizes=[0.2], n_repeats=1, progress=lambda *step: seen.append(step)
     )
     assert result.n_features > 3
+    assert [column["column"] for column in result.columns] == ["0", "1", "2", "colour"]
+    page = result.to_html()
+    assert "Columns of the table" in page and "<td>colour</td>" in page
     assert [done for done, _, _ in seen] == sorted(done for done, _, _ in seen)
     assert seen[-1][2] == "measuring" and seen[-1][0] == seen[-1][1] - 1
 
@@ -224,6 +231,7 @@ def test_frames_with_text_and_progress() -> None:
         ({"objective": "generic"}, "no model to fit"),
         ({"objective": "logistic"}, "needs a class"),
         ({"objective": "ridge"}, "needs a number"),
+        ({"class_weight": "balanced"}, "class_weight is for classes"),
     ],
 )
 def test_mistakes_are_refused(options: dict, message: str) -> None:
@@ -249,6 +257,27 @@ def test_a_class_without_weight_is_refused_and_one_that_a_sample_misses_is_not_g
     result = compare(X, y, objective="logistic", sizes=[60], n_repeats=2, constructions=["auto"])
     sample = result.table[1]
     assert sample["quality"] > 0.8 and sample["excess_high"] < 5.0
+
+
+def test_a_target_that_is_no_class_is_refused_before_any_fit(monkeypatch) -> None:
+    X = np.random.default_rng(0).normal(size=(2600, 2))
+    options = {"objective": "logistic", "n_repeats": 1, "constructions": ["uniform"], "announce": pytest.fail}
+    monkeypatch.setattr(Runner, "warm_up", pytest.fail)
+    for n_classes, name in ((250, int), (140, str)):
+        y = np.array([name(i % n_classes) for i in range(2600)])
+        for given in ({}, {"objective": None, "learner": LogisticRegression()}):
+            with pytest.raises(ValueError, match=rf"y has {n_classes} different values in 2,600 rows.*many_classes"):
+                compare(X, y, **options | given)
+        with pytest.raises(ValueError, match=f"sizes=26 keeps fewer rows than the {n_classes} classes"):
+            compare(X, y, many_classes=True, sizes=[26], **options)
+
+
+def test_many_classes_are_learned_if_they_are_meant() -> None:
+    X, y = np.random.default_rng(0).normal(size=(3000, 1)), np.arange(3000) % 110
+    options = {"learner": GaussianNB(), "n_repeats": 1, "many_classes": True, "constructions": ["uniform"]}
+    assert {line["size"] for line in compare(X, y, **options).table[1:]} >= {
+        135
+    }  # one with fewer rows than classes is not
 
 
 def test_a_page_of_losses_that_are_all_infinite() -> None:
@@ -319,6 +348,34 @@ def test_any_estimator_is_judged_on_rows_held_out() -> None:
         compare(X, score, learner=DecisionTreeRegressor(), polish=1, **options)
 
 
+class KeepsWhatItGets(HistGradientBoostingClassifier):
+    """Boosted trees that keep the rows that they learned from."""
+
+    def fit(self, X, y, sample_weight=None):
+        self.rows_ = X
+        return super().fit(X, y, sample_weight)
+
+
+@pytest.mark.parametrize("as_source", [False, True])
+def test_learners_get_rows_of_tables_as_a_coreset_estimator_gives_them(as_source: bool) -> None:
+    rng = np.random.default_rng(0)
+    words = rng.choice([f"word{i}" for i in range(1500)], (3000, 8))
+    frame = pd.DataFrame({"a": rng.normal(size=3000), "city": rng.choice(["Bern", "Rome"], 3000)})
+    frame["note"] = [" ".join(of_row) for of_row in words]
+    frame.loc[::7, "a"] = np.nan
+    y = np.where(frame["a"].fillna(0.0) + rng.normal(size=3000) > 0, "late", "on time")
+    rows = (open_dataset(frame.assign(y=y), target="y"),) if as_source else (frame, y)
+    options = {"sizes": [300], "n_repeats": 1, "constructions": ["uniform"]}
+    for learner in (GaussianNB(), HistGradientBoostingClassifier(max_iter=5)):
+        assert compare(*rows, learner=learner, **options).table[0]["quality"] > 0.5
+    source = open_dataset(frame)
+    assert source.schema.sparse
+    trees = ComparedLearner(estimator=KeepsWhatItGets(max_iter=5)).for_schema(source.schema)
+    X = source.schema.encode(frame_table(frame))
+    got = trees.fit(Block(X=X, y=(y == "late").astype(np.int32)), rng).rows_
+    assert got["city"].dtype == "category" and got["a"].isna().sum() == frame["a"].isna().sum()
+
+
 @pytest.mark.parametrize("labels", [("no", "yes"), ("yes", "no")])
 def test_a_rare_class_has_its_scores_and_accuracy_its_baseline(rng: np.random.Generator, labels) -> None:
     X, names = rng.normal(size=(2000, 2)), tuple(sorted(labels))
@@ -335,6 +392,30 @@ def test_a_rare_class_has_its_scores_and_accuracy_its_baseline(rng: np.random.Ge
     baseline = 1 - np.average(happened, weights=held_out.weights())
     assert f"Always to say {labels[0]} has an accuracy of {baseline:.4g}" in judge.baseline_note
     assert judge.scores(params)[1] == pytest.approx(log_loss(y, model.predict_proba(X), **options), rel=1e-3)
+
+
+@pytest.mark.parametrize("as_source", [False, True])
+def test_weights_of_classes_are_of_fits_and_losses(rng: np.random.Generator, as_source: bool) -> None:
+    X = rng.normal(size=(3000, 2))
+    y = np.where(rng.random(3000) < 1 / (1 + np.exp(4 - 1.5 * X[:, 0])), "late", "on time")
+    rows = (open_dataset(pd.DataFrame(X, columns=["a", "b"]).assign(y=y), target="y", scale="none"),)
+    rows, options = rows if as_source else (X, y), {"sizes": [1000], "n_repeats": 1, "constructions": ["auto"]}
+    for given in ({"objective": "logistic"}, {"learner": LogisticRegression()}):
+        plain, balanced, by_hand = (
+            compare(*rows, class_weight=weight, **given, **options)
+            for weight in (None, "balanced", {"late": np.mean(y == "on time") / np.mean(y == "late")})
+        )
+        for result in (balanced, by_hand):  # rare events are found more often, and more rows are taken for them
+            assert (
+                result.table[0]["f1"] > plain.table[0]["f1"] and result.table[0]["quality"] < plain.table[0]["quality"]
+            )
+            assert result.table[0]["excess"] == 0.0 and "class weights" in repr(result)
+        assert balanced.table[0]["f1"] == pytest.approx(by_hand.table[0]["f1"], abs=0.03)
+        assert balanced.table[0]["held_out_loss"] > 2 * plain.table[0]["held_out_loss"]  # that of rare rows counts
+    assert balanced.to_dict()["parameters"] == {"class_weight": "balanced"} and plain.to_dict()["parameters"] == {}
+    weighted = LogisticRegression(class_weight="balanced").fit(X, y)
+    ours = compare(X, y, learner=LogisticRegression(), class_weight="balanced", **options).table[0]
+    assert ours["f1"] == pytest.approx(f1_score(y == "late", weighted.predict(X) == "late"), abs=0.1)
 
 
 def test_it_says_what_it_takes_and_can_be_stopped_with_what_it_has(monkeypatch) -> None:

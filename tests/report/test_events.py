@@ -8,7 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import auc, average_precision_score, f1_score, precision_score, recall_score, roc_auc_score
+from sklearn.svm import LinearSVC
 
 from tithe import Block, CoresetLogisticRegression
 from tithe.core.passes import DataPass
@@ -52,6 +54,13 @@ def test_scores_and_thresholds_are_of_the_rarer_class(rng: np.random.Generator, 
     assert [table.on_terminal for table in tables] == [False, True] and len(tables[1].rows) >= 5
     assert len(error_figures(said.details)) == 3
     assert f"always to say {labels[0]} has {scores['baseline']:.4g}" in str(said) and "it finds" in str(said)
+
+
+def test_thresholds_without_chances_are_decision_values(rng: np.random.Generator) -> None:
+    rows = rare_rows(rng)
+    for model, words in ((LinearSVC(), "by the decision value"), (LogisticRegression(), "by the chance")):
+        table = error_tables(said_of(model.fit(rows.X, rows.y), rows).details)[1]
+        assert words in table.title and "from which on they are raised" in table.title
 
 
 def test_chances_that_weights_of_classes_raised_are_called_too_high(rng: np.random.Generator) -> None:

@@ -210,6 +210,10 @@ def test_commands_say_what_becomes_of_columns_and_watch(tmp_path, capfd) -> None
     lost = {column["column"]: column["lost"] for column in results["columns"]}
     assert lost["id"].startswith("left out") and not lost["city"]
     assert {c["name"]: c["unreadable"] + c["unseen"] for c in results["test_columns"]} == {"a": 10, "city": 400}
+    command = ["--target", "late", "--predict", tmp_path / "odd.csv", "-o", tmp_path / "new"]
+    assert run("fit", "logistic", train, *command) == 0
+    predicted = json.loads((tmp_path / "new" / "results.json").read_text())
+    assert predicted["test_columns"] == results["test_columns"] and predicted["learner"] == "logistic"
     page = (out / "report.html").read_text()
     assert page.index("Columns of the table") < page.index("Coefficients") and "left out: every row" in page
     assert run("predict", out / "model.tithe", tmp_path / "odd.csv", "-o", tmp_path / "p.csv") == 0

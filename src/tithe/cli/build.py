@@ -10,17 +10,17 @@ from typing import Any
 
 import click
 
-from tithe.cli.main import Stop, Stopped, print_table, resume_hint
+from tithe.cli.main import Stop, Stopped, print_table, print_worth, resume_hint
 from tithe.cli.options import (
     SHARE,
     ObjectiveCommand,
-    construction_options,
     engine_options,
     jobs_option,
     promise_option,
     running_engine,
     seed_option,
     size_option,
+    with_construction_parameters,
 )
 from tithe.cli.size import checkpoint_options, choose_size, earlier_run, print_plan
 from tithe.cli.sources import (
@@ -44,7 +44,7 @@ from tithe.core.registry import resolve
 @size_option
 @click.option("--eps", type=SHARE, default=0.05, help="The error for which a size is chosen, without -m.")
 @promise_option
-@construction_options
+@with_construction_parameters
 @source_options
 @click.option(
     "--schema-from",
@@ -133,6 +133,7 @@ def build(  # type: ignore[no-untyped-def]
         if check:
             rows.append(_checked(source, coreset, goal, runs_on, seed, stop, output))
     print_table(output, ["", ""], rows)
+    print_worth(coreset)
 
 
 def _about(

@@ -12,8 +12,11 @@ from tithe.cli.options import (
     SHARE,
     ObjectiveCommand,
     Value,
+    class_weight_option,
+    construction_parameters_option,
     engine_options,
     jobs_option,
+    made_constructions,
     running_engine,
     seed_option,
 )
@@ -51,7 +54,7 @@ def _as_constructions(context: Any, param: Any, text: str) -> list[str]:
     return asked
 
 
-@click.command(cls=ObjectiveCommand)
+@click.command(cls=ObjectiveCommand, params=[class_weight_option])
 @click.argument("where", metavar="SOURCE...", nargs=-1, required=True)
 @click.option("-o", "--output", type=click.Path(file_okay=False), required=True, help="Folder to write.")
 @click.option(
@@ -67,6 +70,7 @@ def _as_constructions(context: Any, param: Any, text: str) -> list[str]:
     callback=_as_constructions,
     help="How rows are chosen. A plain random sample is always compared as well.",
 )
+@construction_parameters_option
 @click.option(
     "--learner",
     metavar="NAME",
@@ -88,8 +92,8 @@ def _as_constructions(context: Any, param: Any, text: str) -> list[str]:
 @jobs_option
 @engine_options
 def compare(  # type: ignore[no-untyped-def]
-    where, how, output, sizes, objective, learner, many_classes, constructions, calibrate, polish, repeats, holdout,
-    tol, full_seconds, memory, seed, jobs, engine, scheduler, **parameters,
+    where, how, output, sizes, objective, learner, many_classes, class_weight, constructions, construction_parameters,
+    calibrate, polish, repeats, holdout, tol, full_seconds, memory, seed, jobs, engine, scheduler, **parameters,
 ):  # fmt: skip
     """Fit on coresets, on random samples and on all rows, and recommend one of them.
 
@@ -105,6 +109,7 @@ def compare(  # type: ignore[no-untyped-def]
       tithe compare rows.parquet --objective ridge --target price --constructions auto,leverage -o comparison
     """
     output = checked_output(output, where)
+    constructions = made_constructions(constructions, construction_parameters)
     goal, target = _goal(how, objective, learner, parameters)
     how.check_target(where, target)
     with running_engine(engine, scheduler, jobs) as runs_on:
@@ -126,6 +131,8 @@ def compare(  # type: ignore[no-untyped-def]
                 calibrate=calibrate,
                 polish=polish,
                 n_repeats=repeats,
+                class_weight=class_weight,
+                many_classes=True,  # they were checked above, in the words of options
                 holdout=holdout,
                 tol=tol,
                 full_seconds=full_seconds,

@@ -28,13 +28,13 @@ from tithe.cli.options import (
     as_click,
     as_parameters,
     class_weight_option,
-    construction_options,
     engine_options,
     jobs_option,
     parameter_options,
     running_engine,
     seed_option,
     size_option,
+    with_construction_parameters,
 )
 from tithe.cli.predict import write_predictions
 from tithe.cli.size import checkpoint_options, choose_size, earlier_run, print_plan
@@ -139,6 +139,8 @@ def _takes(cls: Any, name: str) -> bool:
         from sklearn.base import ClassifierMixin
 
         return issubclass(cls, ClassifierMixin)
+    if name == "construction_parameters":
+        name = "construction"
     return name not in ("construction", "calibrate") or name in signature(cls).parameters
 
 
@@ -250,7 +252,7 @@ def fit() -> None:
 )
 @click.option("--test", metavar="FILE", help="Score the model on the rows of this file, folder or pattern.")
 @click.option("--predict", "new", metavar="FILE", help="Write predictions.parquet for the rows of this file, too.")
-@construction_options
+@with_construction_parameters
 @click.option(
     "--many-classes",
     is_flag=True,
@@ -332,7 +334,12 @@ def _fit(  # type: ignore[no-untyped-def]
 
 def _finish(output: str, run: Run, numbers: dict[str, Any], new: str | None, how: SourceOptions, jobs: Any) -> None:
     """Write predictions if they are asked for, and say what was done."""
-    write_predictions_beside(output, run.model, new, how, jobs)
+    unlike = write_predictions_beside(output, run.model, new, how, jobs)
+    if unlike:
+        from tithe.report.run import write_numbers
+
+        numbers["test_columns"] += unlike
+        write_numbers(output, numbers)
     print_run(output, run, numbers)
     # names of people or things are learned from like any other text
     texts = ",".join(column["column"] for column in numbers["columns"] if column["kind"].split(",")[0] == "text")
@@ -341,14 +348,29 @@ def _finish(output: str, run: Run, numbers: dict[str, Any], new: str | None, how
         click.echo(f"Words of {texts} were learned from. If they only name the rows, leave them out: {option}")
 
 
-def write_predictions_beside(output: str, model: Any, new: str | None, how: SourceOptions, jobs: int | None) -> None:
-    """Write predictions for the rows of the file ``new``, if there is one, into the folder of a run."""
+def write_predictions_beside(
+    output: str, model: Any, new: str | None, how: SourceOptions, jobs: int | None
+) -> list[dict[str, Any]]:
+    """Write predictions for the rows of the file ``new``, if there is one, into the folder of a run.
+
+    Returns the columns in which they are unlike the rows that the model was fitted on.
+    """
     if new is None:
-        return
+        return []
     plain = SourceOptions(how | {"target": None, "weight": None})
     file, proba = str(Path(output) / "predictions.parquet"), hasattr(model, "predict_proba")
+    watch = Watch()
     with Stop() as stop:
-        print_table(file, ["", ""], write_predictions(file, model, [new], plain, stop, proba=proba, jobs=jobs))
+        rows = write_predictions(file, model, [new], plain, stop, proba=proba, jobs=jobs, watch=watch)
+    print_table(file, ["", ""], rows)
+    return _unusual(watch, new)
+
+
+def _unusual(watch: Watch, file: str | None) -> list[dict[str, Any]]:
+    """The columns with something to count among the rows of a file, for ``results.json``."""
+    from tithe.rows.stores import plain_name
+
+    return [{"file": plain_name(str(file)), **column} for column in watch.unusual()]
 
 
 def _choose_size(model: CoresetLearner, scored: ScoredRows, eps: float, seed: int, earlier: int | None) -> str:
@@ -399,7 +421,13 @@ def _run_of(
         parameters={**model.get_params(), **how.given()},
         keep_rows=keep_rows,
     )
-    return replace(run, results={**run.results, "test_columns": scored.watch.unusual()})
+    return _with_test_columns(run, scored)
+
+
+def _with_test_columns(run: Run, scored: ScoredRows | None) -> Run:
+    """The run with the columns in which the rows that it was scored on are unlike those learned from."""
+    found = [] if scored is None else _unusual(scored.watch, scored.test)
+    return replace(run, results={**run.results, "test_columns": found})
 
 
 def _typical_rows(model: CoresetLearner) -> list[int]:
@@ -589,7 +617,7 @@ def fit_coreset(
     start = perf_counter()
     fit_on_saved_coreset(model, coreset, load_schema(file))
     model.engine = "auto"  # the model must not depend on the threads of this machine
-    held_out, certificate = None, model.certificate_
+    held_out, certificate, scored = None, model.certificate_, None
     if test is not None:
         schema = table_schema(model)
         target = None if coreset.y is None or schema is None else schema.target
@@ -599,7 +627,7 @@ def fit_coreset(
             scored = ScoredRows(source=rows, training=rows, how=reading, test=test)
             held_out = scored.scores(model, name, ThreadEngine(jobs), stop)
             certificate = scored.certificate(model, held_out)
-    return coreset_run(
+    run = coreset_run(
         model,
         learner=name,
         files=[file],
@@ -612,6 +640,7 @@ def fit_coreset(
         parameters=model.get_params(),
         keep_rows=keep_rows,
     )
+    return _with_test_columns(run, scored)
 
 
 def _names_at_sites(coreset: Any, rows: list[int]) -> dict[int, str]:

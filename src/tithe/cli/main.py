@@ -245,6 +245,16 @@ def coreset_facts(coreset: Any) -> list[list[str]]:
     ]
 
 
+def print_worth(coreset: Any) -> None:
+    """What a row that was drawn for boosted trees is foretold to be worth; nothing of other coresets."""
+    worth = coreset.provenance.get("row_worth")
+    if worth is None:
+        return
+    from tithe.meta.boosting import worth_in_words
+
+    click.echo(f"By the gradients of a pilot, {worth_in_words(worth)}.")
+
+
 def print_run(output: str, run: Run, numbers: dict[str, Any]) -> None:
     """What a run has written into a folder; ``numbers`` are those of ``results.json``."""
     print_table(output, ["", ""], [list(fact) for fact in run.all_facts()])

@@ -5,8 +5,10 @@ from __future__ import annotations
 import ast
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import fields
+from functools import wraps
 from inspect import signature
 from typing import TYPE_CHECKING, Any
 
@@ -154,6 +156,79 @@ def construction_options(command: Callable[..., Any]) -> Callable[..., Any]:
     command = click.option("--calibrate/--no-calibrate", default=True, help="Adjust weights to exact totals.")(command)
     known = click.Choice(["auto", *names("construction")])
     return click.option("--construction", type=known, default="auto", help="How rows are chosen.")(command)
+
+
+def _as_construction_options(context: Any, param: Any, texts: Any) -> dict[str, Any]:
+    """``NAME=VALUE`` with a value that is a number, true, false or a text."""
+    values: dict[str, Any] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise click.BadParameter(f"{text!r} is not NAME=VALUE.")
+        values[name] = _as_value(value)
+    return values
+
+
+def _as_value(text: str) -> bool | int | float | str:
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+construction_parameters_option = click.option(
+    "--construction-option",
+    "construction_parameters",
+    metavar="NAME=VALUE",
+    multiple=True,
+    callback=_as_construction_options,
+    help="A parameter of the construction, as in Python: eps=0.1 of rings, for example. May be given several times.",
+)
+
+
+def made_constructions(asked: Sequence[str], parameters: Mapping[str, Any]) -> list[Any]:
+    """The names, with an instance in place of each whose construction has some of the parameters.
+
+    A parameter that none of them has is a mistake.
+    """
+    known = {name: _parameters_of(name) for name in asked if name != "auto" and parameters}
+    for parameter in parameters:
+        if not any(parameter in own for own in known.values()):
+            listed = [f"{name} has {', '.join(own) or 'none'}" for name, own in known.items()]
+            have = "; ".join(listed) or "name the construction first"
+            raise click.UsageError(f"--construction-option {parameter}: there is no such parameter ({have}).")
+    return [_made(name, {key: parameters[key] for key in parameters if key in known.get(name, ())}) for name in asked]
+
+
+def _parameters_of(name: str) -> list[str]:
+    """The parameters of a construction; its other fields hold what it learned from rows."""
+    return [field.name for field in fields(resolve("construction", name)) if field.init and field.compare]
+
+
+def _made(name: str, parameters: dict[str, Any]) -> Any:
+    if not parameters:
+        return name
+    try:
+        return resolve("construction", name)(**parameters)
+    except (TypeError, ValueError) as error:  # which may name a parameter that is an option of the objective as well
+        raise click.UsageError(f"--construction-option of {name}: {error}") from error
+
+
+def with_construction_parameters(command: Callable[..., Any]) -> Callable[..., Any]:
+    """`construction_options` and ``--construction-option``; the command gets the construction with its parameters."""
+
+    @wraps(command)
+    def gathered(**options: Any) -> Any:
+        parameters = options.pop("construction_parameters", {})
+        if "construction" in options:  # not every learner has one
+            (options["construction"],) = made_constructions([options["construction"]], parameters)
+        return command(**options)
+
+    return construction_options(construction_parameters_option(gathered))
 
 
 _CONNECT_SECONDS = 10

@@ -23,6 +23,7 @@ from tithe.cli.sources import (
     spread,
 )
 from tithe.core.progress import ProgressBar
+from tithe.rows.uses import Watch, announce_unlike
 
 
 @click.command(cls=Command)
@@ -75,18 +76,28 @@ def predict(model, where, how, output, proba, jobs):  # type: ignore[no-untyped-
 
 
 def write_predictions(
-    output: str, fitted: Any, where: Sequence[str], how: SourceOptions, stop: Stop, *, proba: bool, jobs: int | None
+    output: str,
+    fitted: Any,
+    where: Sequence[str],
+    how: SourceOptions,
+    stop: Stop,
+    *,
+    proba: bool,
+    jobs: int | None,
+    watch: Watch | None = None,
 ) -> list[list[str]]:
-    """Write the predictions of a model for the rows of files; says how many there are."""
+    """Write the predictions of a model for the rows of files; says how many there are.
+
+    ``watch`` counts what is unlike the rows that the model was fitted on.
+    """
     from tithe.core.passes import DataPass
     from tithe.engines.threads import ThreadEngine
     from tithe.fit.results import table_schema
-    from tithe.rows.uses import Watch, announce_unlike
 
     schema = table_schema(fitted)
     if schema is None:
         _take_numbers(how, fitted, where)
-    watch = Watch()
+    watch = watch or Watch()
     source = how.open(where, schema=schema, watch=watch)
     if source.n_features != fitted.n_encoded_:
         raise ValueError(
@@ -156,7 +167,9 @@ def _write(output: str, model: Any, data: Any, row_ids: RowIds | None, *, proba:
 def _answers(model: Any, X: Any) -> dict[str, Any]:
     """A column of predictions; of a model that only transforms, as a dictionary does, its columns."""
     if _predicts(model):
-        return {"prediction": model.predict(X)}
+        predicted = model.predict(X)
+        # CatBoost predicts a column (n, 1) if there are many classes
+        return {"prediction": predicted[:, 0] if predicted.ndim == 2 and predicted.shape[1] == 1 else predicted}
     return dict(zip(model.get_feature_names_out(), model.transform(X).T, strict=True))
 
 

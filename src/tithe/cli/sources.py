@@ -247,20 +247,16 @@ def on_this_machine(path: str) -> Iterator[str]:
         yield copy
 
 
-_MAX_CLASSES, _MAX_NUMBER_CLASSES = 200, 100  # values of a target that is taken as classes; of one of numbers
-
-
 def check_classes(source: Any, target: str | None) -> None:
     """Refuse a target that is more likely a quantity, or a name of rows, than a class, by a look at some rows."""
-    from tithe.core.labels import distinct_labels
+    from tithe.core.labels import distinct_labels, seem_no_classes
     from tithe.core.seeding import rng_for
 
     y = source.sample(None, rng=rng_for(0, "task")).y
     if y is None:
         return
     labels, is_number = distinct_labels(y), y.dtype.kind in "iuf"
-    is_whole = y.dtype.kind != "f" or bool((labels == labels.round()).all())
-    if is_whole and len(labels) <= (_MAX_NUMBER_CLASSES if is_number else _MAX_CLASSES):
+    if not seem_no_classes(labels, source.n_rows or len(y)):
         return
     values = "different numbers" if is_number else "different values"
     remedy = "For a quantity take a regression: tithe fit ridge, or --task numbers. " if is_number else ""

@@ -16,6 +16,8 @@ from tithe.core.params import MOST_CLASSES
 _MAX_EXACT_INTEGER = 1 << 53  # whole numbers beyond this are not exact as floats
 _PART_ROWS = 65_536
 _MAX_CLASSES_ONE_BY_ONE = 8  # up to which rows are counted class by class
+_MAX_CLASSES, _MAX_NUMBER_CLASSES = 200, 100  # of a target that is taken as classes, and of one of numbers
+_FEW_ROWS = 20  # a class on average, with which more than 100 classes are names of rows rather than classes
 _MAX_LABEL_RANGE = 1 << 16  # whole numbers this close together are counted instead of sorted
 
 
@@ -173,6 +175,20 @@ def holds_classes(y: Array) -> bool:
         return True
     whole = y.dtype.kind in "iu" or bool((y == y.round()).all())
     return whole and len(distinct_labels(y)) <= MOST_CLASSES
+
+
+def seem_no_classes(labels: Array, n_rows: int) -> bool:
+    """Whether the distinct values of a target are more likely a quantity, or names of rows, than classes.
+
+    >>> seem_no_classes(np.arange(150), 10**6), seem_no_classes(np.array(["a", "b"]), 40)
+    (True, False)
+    """
+    is_number = labels.dtype.kind in "iuf"
+    if labels.dtype.kind == "f" and not bool((labels == labels.round()).all()):
+        return True
+    if len(labels) > _MAX_NUMBER_CLASSES and n_rows < _FEW_ROWS * len(labels):
+        return True
+    return len(labels) > (_MAX_NUMBER_CLASSES if is_number else _MAX_CLASSES)
 
 
 def commonest_class(y: Array, weight: Array) -> tuple[Any, float]:

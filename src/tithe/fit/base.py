@@ -685,10 +685,10 @@ def check_n_features(learner: Described, n_features: int) -> None:
     refuse_other_width(schema, n_features, f"{name} was fitted on")
 
 
-def block_of_rows(X: Any, y: Any = None, sample_weight: Any = None) -> Block:
-    """A checked block of an array or a frame, the latter by a schema of its own where it holds more than numbers."""
-    schema = frame_schema(X, "auto", takes_gaps=True)
-    return as_block(X if schema is None else schema.encode(frame_table(X)), y, sample_weight)
+def block_of_rows(X: Any, y: Any = None, sample_weight: Any = None) -> tuple[Block, TableSchema | None]:
+    """A checked block of an array or a frame, and the schema that a frame needs that holds more than numbers."""
+    schema = frame_schema(X, "auto", y, takes_gaps=True)
+    return as_block(X if schema is None else schema.encode(frame_table(X)), y, sample_weight), schema
 
 
 def set_schema(learner: Described, schema: TableSchema | None) -> None:

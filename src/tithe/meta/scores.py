@@ -30,7 +30,8 @@ class HeldOutScore(Storable):
     ----------
     name : {"log_loss", "roc_auc", "r2"}
     value : float
-    interval : (float, float)
+    interval : (float, float) or None
+        None where fewer than two of the parts that give it have a score: they lack a class, or have a single row.
     uniform : float or None
         The same of an estimator that was fitted on a uniform sample of as many rows.
     difference : (float, float) or None
@@ -44,14 +45,18 @@ class HeldOutScore(Storable):
 
     name: str
     value: float
-    interval: tuple[float, float]
+    interval: tuple[float, float] | None
     uniform: float | None = None
     difference: tuple[float, float] | None = None
 
     def __str__(self) -> str:
-        said = f"{_NAMES[self.name]} {self.value:.4g} ({self.interval[0]:.4g} to {self.interval[1]:.4g})"
-        if self.uniform is None or self.difference is None:
+        few = "too few rows for an interval" if self.name == "r2" else "too few rows of a class for an interval"
+        within = few if self.interval is None else f"{self.interval[0]:.4g} to {self.interval[1]:.4g}"
+        said = f"{_NAMES[self.name]} {self.value:.4g} ({within})"
+        if self.uniform is None:
             return said
+        if self.difference is None:
+            return f"{said}; of a uniform sample {self.uniform:.4g}"
         low, high = self.difference
         return f"{said}; of a uniform sample {self.uniform:.4g}, {low:+.2g} to {high:+.2g} different"
 
@@ -131,16 +136,19 @@ def held_out_scores(
     return scores
 
 
-def _interval(value: float, parts: Array) -> tuple[float, float]:
+def _interval(value: float, parts: Array) -> tuple[float, float] | None:
+    """The 95 % interval from the scores of parts of the rows; None where fewer than two of them have one."""
     parts = parts[np.isfinite(parts)]
     if len(parts) < 2:
-        return (float(value), float(value))
+        return None
     half = float(stats.t.ppf(0.975, len(parts) - 1) * np.std(parts, ddof=1) / np.sqrt(len(parts)))
     return (float(value) - half, float(value) + half)
 
 
-def _possible(name: str, interval: tuple[float, float]) -> tuple[float, float]:
+def _possible(name: str, interval: tuple[float, float] | None) -> tuple[float, float] | None:
     """The part of an interval that a score can lie in."""
+    if interval is None:
+        return None
     low, high = interval
     return (max(low, 0.0) if name != "r2" else low, min(high, 1.0) if name != "log_loss" else high)
 

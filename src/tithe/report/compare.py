@@ -24,7 +24,7 @@ from tithe.certify.held_out import held_out_split
 from tithe.clustering.objective import ClusteringObjective
 from tithe.core.contracts import Construction, Objective, Source
 from tithe.core.data import Array, Block, Coreset, concat, effective_sample_size
-from tithe.core.labels import commonest_class, holds_classes
+from tithe.core.labels import commonest_class, holds_classes, seem_no_classes
 from tithe.core.params import (
     CORESET_SIZE,
     POLISH,
@@ -41,7 +41,15 @@ from tithe.core.progress import available_memory, seconds_text, timed
 from tithe.core.registry import make
 from tithe.core.seeding import Reservoir, as_seed, hash_limit, rng_for
 from tithe.fit.base import block_of_rows, check_no_extra_arrays
-from tithe.fit.labels import EncodeLabels, class_masses, known_classes, objective_for, with_class_numbers
+from tithe.fit.labels import (
+    EncodeLabels,
+    WeighClasses,
+    class_factors,
+    class_masses,
+    known_classes,
+    objective_for,
+    with_class_numbers,
+)
 from tithe.linear.logistic_objective import LogisticObjective
 from tithe.linear.objective import LinearModelObjective
 from tithe.linear.regression import NumericTarget
@@ -50,10 +58,12 @@ from tithe.reduce.distortion import random_queries, ratio_error, total_costs
 from tithe.reduce.generic import GenericObjective
 from tithe.reduce.plan import Plan, reduce_rows, resolve_pair
 from tithe.report.compared_learner import ComparedLearner
-from tithe.report.comparison import PHASES, Comparison, recommend
+from tithe.report.comparison import PHASES, Comparison, class_weight_in_words, recommend
 from tithe.report.events import event_scores, rarer_class
+from tithe.report.tables import described_columns
 from tithe.rows.arrays import as_rows
 from tithe.rows.leaves import MappedSource, SplitSource
+from tithe.rows.schema import TableSchema
 
 USUAL_SIZES = (0.001, 0.01, 0.05)
 USUAL_CONSTRUCTIONS = ("auto", "uniform")
@@ -65,6 +75,7 @@ _CONSTRAINTS = {
     "calibrate": Boolean(),
     "polish": POLISH,
     "n_repeats": WholeNumber(least=1),
+    "many_classes": Boolean(),
     "holdout": RealNumber(above=0.0, below=1.0),
     "tol": RealNumber(above=0.0),
     "full_seconds": RealNumber(above=0.0),
@@ -87,6 +98,8 @@ def compare(
     calibrate: bool = True,
     polish: int | str = 0,
     n_repeats: int = 5,
+    many_classes: bool = False,
+    class_weight: Any = None,
     holdout: float = 0.1,
     tol: float = 0.01,
     full_seconds: float = 60.0,
@@ -131,6 +144,11 @@ def compare(
         Rounds over all rows that improve each solution. If not 0, there is a line for each method with and without.
     n_repeats : int
         Draws of each kind; four times as many of what is recommended.
+    many_classes : bool
+        Take a y of hundreds of values, or of more than 100 in fewer than 20 rows each on average, as classes.
+    class_weight : dict, "balanced" or None
+        Factors of the weights of the classes, in the fits and in the losses. Accuracy, F1 and average precision count
+        rows as they are.
     holdout : float
         The share of the rows that nothing is learned from, to judge by; 200,000 at the most.
     tol : float
@@ -166,21 +184,28 @@ def compare(
     >>> result.table[2]["excess"] < 0.01 < result.table[1]["excess"]  # a sample misses the small cluster
     True
     """
-    values = (calibrate, polish, n_repeats, holdout, tol, full_seconds, memory, sizes, constructions)
+    values = (calibrate, polish, n_repeats, many_classes, holdout, tol, full_seconds, memory, sizes, constructions)
     given = dict(zip(_CONSTRAINTS, values, strict=True))
     for name, constraint in _CONSTRAINTS.items():
         check_value(name, given[name], constraint)
     for size in () if sizes is None else sizes:
         check_value("sizes", size, CORESET_SIZE)
-    opened, compared = _opened(X, y, sample_weight), None if learner is None else ComparedLearner(estimator=learner)
+    compared = None if learner is None else ComparedLearner(estimator=learner)
+    opened, schema = _opened(X, y, sample_weight)
+    if compared is not None:
+        compared = compared.for_schema(schema)
     goal = _goal(opened, objective, compared)
+    if class_weight is not None and (goal if compared is None else compared).target != "class":
+        raise ValueError("class_weight is for classes, and none are predicted here: leave it at None.")
     if compared is not None and polish != 0:
         raise ValueError("polish is for objectives, and a learner has a fit of its own: leave polish at 0.")
     _methods(goal, constructions, calibrate=calibrate)  # what cannot be is refused before the rows are read
     seed = as_seed(random_state)
     tell = progress or (lambda n_done, n_steps, name: None)
     tell(0, 2, "reading")
-    rows = compared_rows(opened, goal, compared, holdout=holdout, memory=memory, engine=engine, seed=seed)
+    reading: dict[str, Any] = {"holdout": holdout, "memory": memory, "engine": engine, "seed": seed}
+    rows = compared_rows(opened, goal, compared, many_classes=many_classes, class_weight=class_weight, **reading)
+    rows = replace(rows, schema=schema)
     methods, n_kept = _methods(rows.objective, constructions, calibrate=calibrate), _rows_to_keep(sizes, rows)
     runner = Runner(rows, seed)
     n_steps = 3 + n_repeats * (1 + len(n_kept) * len(methods))
@@ -253,8 +278,9 @@ def _goal(rows: Block | Source, objective: str | Objective | None, learner: Comp
 def _rows_to_keep(sizes: Sequence[int | float] | None, rows: ComparedRows) -> list[int]:
     """Distinct numbers of rows to keep, ascending. Sizes that were asked for and cannot be are refused."""
     n_clusters = rows.objective.n_clusters if isinstance(rows.objective, ClusteringObjective) else 0
+    n_groups, groups = max((n_clusters, "clusters"), (rows.objective.n_classes, "classes"))
     if sizes is None:
-        least = max(_MIN_USUAL_ROWS, n_clusters)
+        least = max(_MIN_USUAL_ROWS, n_groups)
         n_kept = [resolve_size(size, rows.n_rows) for size in USUAL_SIZES]
         n_kept = [size for size in n_kept if least <= size < rows.n_rows] or [min(least, rows.n_rows - 1)]
     else:
@@ -264,8 +290,8 @@ def _rows_to_keep(sizes: Sequence[int | float] | None, rows: ComparedRows) -> li
     for size in n_kept:
         if size >= rows.n_rows:
             raise ValueError(f"sizes={size} keeps all of the {rows.n_rows:,} rows learned from: ask for fewer.")
-        if size < n_clusters:
-            raise ValueError(f"sizes={size} keeps fewer rows than the {n_clusters} clusters: ask for more.")
+        if size < n_groups:
+            raise ValueError(f"sizes={size} keeps fewer rows than the {n_groups} {groups}: ask for more.")
     return sorted(set(n_kept))
 
 
@@ -281,6 +307,8 @@ def _result(
     table = _table(records, rows.n_rows)
     options = goal.options if learner is None else ()
     parameters = {option.parameter: getattr(goal, option.parameter) for option in options}
+    if rows.class_weight is not None:
+        parameters["class_weight"] = class_weight_in_words(rows.class_weight)
     reference = "the best fit on all rows" if full else "the best solution of any method"
     return Comparison(
         objective=goal.name if learner is None else learner.name,
@@ -296,6 +324,7 @@ def _result(
         reference=reference if learner is None else f"{reference}, both on rows held out",
         baseline_note=judge.baseline_note,
         stopped_note=stopped_note,
+        columns=described_columns(rows.schema),
         table=table,
         runs=records,
         recommendation=recommend(
@@ -373,7 +402,10 @@ class ComparedRows:
     max_rows: int  # that fit into memory
     engine: Any
     learner: ComparedLearner | None = None  # in place of the solver of the objective
+    schema: TableSchema | None = None  # that made the rows of a table
     labels: tuple[Any, ...] = ()  # of the classes
+    class_weight: Any = None
+    factors: Array | None = None  # of the weights of classes, with which the rows to learn from are weighted
 
     def solve(self, rows: Block, rng: np.random.Generator) -> Any:
         """A fit on these rows."""
@@ -410,6 +442,8 @@ def compared_rows(
     objective: Objective,
     learner: ComparedLearner | None = None,
     *,
+    many_classes: bool = False,
+    class_weight: Any = None,
     holdout: float,
     memory: int | None,
     engine: Any,
@@ -426,6 +460,8 @@ def compared_rows(
             n_all = len(rows)  # those without a target are left out
     target = objective.target if learner is None else learner.target
     rows, objective, labels = _with_target(rows, objective, learner, engine)
+    if target == "class" and not many_classes:
+        _check_classes(np.asarray(labels), n_all)
     share = min(holdout, _MAX_HELD_OUT / max(n_all, 1))
     if n_all * share < _MIN_HELD_OUT:
         raise ValueError(
@@ -442,10 +478,16 @@ def compared_rows(
         n_rows = sum(DataPass(training, engine).each(len))  # bad rows, and those without a target, are left out
     if not held_out.weights().any():
         raise ValueError("No row that is held out has a weight: raise holdout.")
-    if target == "class" and not class_masses(DataPass(training, engine), objective.n_classes).all():
-        raise ValueError("A class has no row of positive weight: leave its rows out, or give them weight.")
+    factors = None
+    if target == "class":
+        masses = class_masses(DataPass(training, engine), len(labels))
+        if class_weight is not None:
+            factors = class_factors(class_weight, np.asarray(labels), masses)
+            masses = masses * factors
+        if not masses.all():
+            raise ValueError("A class has no row of positive weight: leave its rows out, or give them weight.")
     return ComparedRows(
-        training=training,
+        training=_weighted(training, factors),
         held_out=held_out,
         objective=objective,
         n_rows=n_rows,
@@ -453,10 +495,33 @@ def compared_rows(
         engine=engine,
         learner=learner,
         labels=labels,
+        class_weight=class_weight,
+        factors=factors,
     )
 
 
-def _opened(X: Any, y: Any, sample_weight: Any) -> Block | Source:
+def _weighted(rows: Block | Source, factors: Array | None) -> Block | Source:
+    """The rows with weights times the factors of their classes, whose numbers y holds."""
+    if factors is None:
+        return rows
+    change = WeighClasses(classes=np.arange(len(factors), dtype=np.int32), factors=factors)
+    return change(rows) if isinstance(rows, Block) else MappedSource(rows, change)
+
+
+def _check_classes(labels: Array, n_rows: int) -> None:
+    """Refuse a target that is more likely a quantity, or a name of rows, than a class."""
+    if not seem_no_classes(labels, n_rows):
+        return
+    is_number = labels.dtype.kind in "iuf"
+    remedy = "For a quantity take objective='ridge', or a learner that is a regressor. " if is_number else ""
+    raise ValueError(
+        f"y has {len(labels):,} different values in {n_rows:,} rows, such as {labels.tolist()[0]!r}: each would be a "
+        f"class. {remedy}To learn classes all the same: many_classes=True."
+    )
+
+
+def _opened(X: Any, y: Any, sample_weight: Any) -> tuple[Block | Source, TableSchema | None]:
+    """The rows, and the schema that made them of a table."""
     X, y, sample_weight = as_rows(X, y, sample_weight)
     if isinstance(X, (str, bytes, os.PathLike)):
         raise ValueError("X must be an array, a frame or a source. Files are opened with tithe.open_dataset().")
@@ -464,7 +529,7 @@ def _opened(X: Any, y: Any, sample_weight: Any) -> Block | Source:
         return block_of_rows(X, y, sample_weight)
     if not X.replayable:
         raise ValueError("A comparison reads the rows several times, and these come only once: save them to a file.")
-    return check_no_extra_arrays(X, y, sample_weight)
+    return check_no_extra_arrays(X, y, sample_weight), X.schema
 
 
 def _with_target(
@@ -578,7 +643,7 @@ class Runner:
         self.rows, self.objective, self._seed = rows, rows.objective, seed
         training = rows.training
         sample = training if isinstance(training, Block) else training.sample(None, rng=rng_for(seed, "queries"))
-        self.judge = Judge(self.objective, rows.held_out, rows.learner, rows.labels)
+        self.judge = Judge(self.objective, rows.held_out, rows.learner, rows.labels, rows.factors)
         self._queries, self._query_costs = None, None
         if rows.learner is None:
             self._queries = random_queries(sample, self.objective, n_bases=_QUERY_BASES, seed=seed)
@@ -587,7 +652,7 @@ class Runner:
     def warm_up(self, methods: Sequence[Method], polish: Any) -> None:
         """Try every method once on a few rows, so that no run is timed with a compiler; then time some."""
         few = self.rows.sample(_WARM_UP_ROWS, rng_for(self._seed, "warm up"))
-        size = min(_WARM_UP_SIZE, len(few) - 1)
+        size = min(max(_WARM_UP_SIZE, self.objective.n_classes), len(few) - 1)  # no class is left out
         small = replace(self.rows, training=few, n_rows=len(few), engine="auto")
         self.rows.solve(few, rng_for(self._seed, "warm up"))
         for method in methods:
@@ -764,13 +829,24 @@ def _polished(
 
 
 class Judge:
-    """Scores solutions on rows held out, by the score ``quality`` that fits the objective."""
+    """Scores solutions on rows held out, by the score ``quality`` that fits the objective.
+
+    ``factors`` of classes, whose numbers y then holds, are for losses: scores count rows as they are.
+    """
 
     def __init__(
-        self, objective: Objective, rows: Block, learner: ComparedLearner | None = None, labels: tuple[Any, ...] = ()
+        self,
+        objective: Objective,
+        rows: Block,
+        learner: ComparedLearner | None = None,
+        labels: tuple[Any, ...] = (),
+        factors: Array | None = None,
     ) -> None:
         self.objective, self.rows, self.learner, self.labels = objective, rows, learner, labels
-        self._weight = rows.weights()
+        self._weight = self._loss_weight = rows.weights()
+        if factors is not None:
+            assert rows.y is not None
+            self._loss_weight = self._weight * factors[rows.y]
         self._constant_loss = self._usual_loss = 1.0
         self.quality = "cost per row"
         if learner is not None:
@@ -793,16 +869,19 @@ class Judge:
     def _mean(self, values: Array) -> float:
         return float(np.average(values, weights=self._weight))
 
+    def _mean_loss(self, losses: Array) -> float:
+        return float(np.average(losses, weights=self._loss_weight))
+
     def scores(self, params: Any) -> tuple[float, float]:
         """The score named ``quality``, and the mean loss of a row."""
         if self.learner is not None:
-            loss = self._mean(self.learner.losses(params, self.rows, self.objective.n_classes))
+            assert self.rows.y is not None
+            loss = self._mean_loss(self.learner.losses(params, self._given, self.rows.y, self.objective.n_classes))
             if self.quality == "accuracy":
                 return self._mean(self._predicted(params)[0] == self.rows.y), loss
-            assert self.rows.y is not None
             y = self.rows.y.astype(np.float64)
             return 1.0 - loss / max(self._mean(np.square(y - self._mean(y))), np.finfo(float).tiny), loss
-        loss = self._mean(self.objective.cost(self.rows, params))
+        loss = self._mean_loss(self.objective.cost(self.rows, params))
         if self.quality == "accuracy":
             return self._mean(self._predicted(params)[0] == self._codes), loss
         if self.objective.target != "number":
@@ -815,14 +894,21 @@ class Judge:
     @cached_property
     def _codes(self) -> Array:
         """The class number of each row."""
-        codes = self.objective.codes(self.rows)
+        # the objective of a learner's coresets may know no classes
+        codes = self.objective.codes(self.rows) if self.learner is None else self.rows.y
         assert codes is not None
         return codes
+
+    @cached_property
+    def _given(self) -> Any:
+        """The rows as the learner gets them."""
+        return None if self.learner is None else self.learner.given.of(self.rows)
 
     def _predicted(self, params: Any) -> tuple[Array, Array | None]:
         """The class number that a solution predicts for each row, and margins (n, 1) or (n, K), None without any."""
         if self.learner is not None:
-            return params.predict(self.rows.X), self.learner.chances(params, self.rows.X, self.objective.n_classes)
+            chances = self.learner.chances(params, self._given, self.objective.n_classes)
+            return self.learner.predicted(params, self._given), chances
         assert isinstance(self.objective, LinearModelObjective)
         margins = self.objective.margins(self.rows.X, params)
         return (margins[:, 0] > 0 if margins.shape[1] == 1 else margins.argmax(axis=1)).astype(np.int32), margins

@@ -8,7 +8,7 @@ import json
 import math
 import os
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from html import escape
 from pathlib import Path
 from typing import Any, Literal
@@ -20,7 +20,7 @@ from tithe.meta.boosting import worth_in_words
 from tithe.plot import quality_by_size, quality_by_time
 from tithe.plot.axes import drawn
 from tithe.report.run import render, write_folder
-from tithe.report.tables import Column, html_table, share_text, text_rows, time_text
+from tithe.report.tables import Column, html_table, result_tables, share_text, text_rows, time_text
 
 PHASES = ("draw", "calibrate", "fit", "polish")
 Line = dict[str, Any]  # a row of `Comparison.table`
@@ -86,6 +86,9 @@ class Comparison:
         What a classifier would reach that knows nothing, in words; empty for others.
     stopped_note : str
         How far the comparison came before it was stopped, in words; empty if it ended.
+    columns : list of dict
+        What each column of a table is, what is done with it, and what is lost or to note, such as that it alone
+        predicts the target; empty for arrays.
     table : list of dict
         A row for each method and size, the fit on all rows first: ``method``, ``is_sample`` (a random sample whose
         weights are not calibrated), ``drawn_uniformly`` (a uniform draw took the place of the one asked for, as it
@@ -126,12 +129,24 @@ class Comparison:
     recommendation: Recommendation
     baseline_note: str = ""
     stopped_note: str = ""
+    columns: list[dict[str, str]] = field(default_factory=list)
 
     @property
     def notes(self) -> list[str]:
         """What has to be known to read the table, in words."""
-        notes = (self.stopped_note, self.baseline_note, self.reference_note, self.draw_note, self.worth_note)
+        notes = (
+            *(self.stopped_note, self.baseline_note, self.class_weight_note),
+            *(self.reference_note, self.draw_note, self.worth_note),
+        )
         return [note for note in notes if note]
+
+    @property
+    def class_weight_note(self) -> str:
+        """What weights of classes change, in words; empty without any."""
+        weight = self.parameters.get("class_weight")
+        if weight is None:
+            return ""
+        return f"Rows have the class weights {weight} in fits and losses; the other scores count them as they are."
 
     @property
     def reference_note(self) -> str:
@@ -218,13 +233,25 @@ class Comparison:
             title: drawn(quality_by_size, self, value="quality", height=4.0),
             "Excess loss by time": drawn(quality_by_time, self, height=4.0),
         }
-        return render("compare.html", run=self, table=html_table(self._columns(), self.table), figures=figures)
+        table, columns = html_table(self._columns(), self.table), result_tables({"columns": self.columns}, most=0)
+        return render("compare.html", run=self, table=table, tables=columns, figures=figures)
 
     def write(self, folder: str | os.PathLike[str]) -> Path:
         """Write ``table.csv``, ``report.html`` and ``results.json``, and return the path of the page."""
         contents = {"results.json": self.to_json(), "report.html": self.to_html(), "table.csv": self.to_csv()}
         write_folder(Path(folder), contents)
         return Path(folder) / "report.html"
+
+
+def class_weight_in_words(class_weight: Any) -> str:
+    """Weights of classes as the command line takes them.
+
+    >>> class_weight_in_words({"yes": 5, "no": 1.0}), class_weight_in_words("balanced")
+    ('yes=5,no=1', 'balanced')
+    """
+    if isinstance(class_weight, str):
+        return class_weight
+    return ",".join(f"{label}={weight:g}" for label, weight in class_weight.items())
 
 
 def _written(text: str, path: str | os.PathLike[str] | None) -> str | None:

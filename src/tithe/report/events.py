@@ -116,9 +116,9 @@ def threshold_table(event: dict[str, Any]) -> ResultTable:
         ]
         for row in event["thresholds"]
     ]
-    label = event["label"]
+    label, measure = event["label"], "decision value" if event.get("chances") is None else "chance"
     return ResultTable(
-        title=f"Alarms of {label}, by the chance from which on they are raised (rows held out)",
+        title=f"Alarms of {label}, by the {measure} from which on they are raised (rows held out)",
         columns=["from", "alarms in 1,000 rows", "precision", "recall"],
         rows=rows,
         note=f"Precision: the share of the alarms that are {label}. Recall: the share of {label} that is found. "

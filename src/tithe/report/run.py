@@ -127,11 +127,21 @@ class Run:
         contents: dict[str, Content] = {
             MODEL: self.model_file,
             PAGE: self.page(numbers),
-            NUMBERS: json.dumps(numbers, indent=2) + "\n",
+            NUMBERS: _as_json(numbers),
             **self.others,
         }
         write_folder(folder, {self.last: contents[self.last], **contents})
         return numbers
+
+
+def write_numbers(folder: str | Path, numbers: dict[str, Any]) -> None:
+    """Write ``results.json`` of a folder anew."""
+    with replacing(Path(folder) / NUMBERS) as path:
+        path.write_text(_as_json(numbers), encoding="utf8")
+
+
+def _as_json(numbers: dict[str, Any]) -> str:
+    return json.dumps(numbers, indent=2) + "\n"
 
 
 def write_folder(folder: str | Path, contents: Mapping[str, Content]) -> None:
