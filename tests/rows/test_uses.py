@@ -11,6 +11,7 @@ from example_table import text_table, typed_table
 import tithe
 from tithe.rows.learn import learn_schema
 from tithe.rows.schema import ColumnUse, ColumnWatch
+from tithe.rows.uses import TableOptions
 
 RNG = np.random.default_rng(0)
 FRAME = pd.DataFrame({"size": np.tile([1.0, 2.0, 4.0], 10), "code": [f"a{i}" for i in range(30)]})
@@ -98,4 +99,16 @@ def test_columns_of_nearly_one_value_are_noted() -> None:
     frame = pd.DataFrame(table.to_pydict())
     with pytest.warns(tithe.EncodingWarning, match="These columns need a look:\n- 'number': nearly constant"):
         tithe.build_coreset(frame, objective="kmeans", coreset_size=100, random_state=0)
-    assert not learn_schema(table.slice(0, 500)).notes()  # too few rows to tell
+    assert learn_schema(table.slice(0, 100)).notes()[0] == "'number': nearly constant, 1 of 100 values is not 3."
+    assert not learn_schema(table.slice(0, 99)).notes()  # too few rows to tell
+
+
+def test_columns_without_information_are_said_to_be_left_out() -> None:
+    n = 30
+    columns = {"number": [3.0] * n, "word": ["a"] * n, "yes": [True] * n, "day": [np.datetime64("2020-01-01")] * n}
+    frame = pd.DataFrame({**columns, "gaps": [np.nan] * n, "no words": [None] * n, "fine": RNG.normal(size=n)})
+    with pytest.warns(tithe.EncodingWarning, match="'number': left out: every row has the same value") as caught:
+        schema = tithe.open_dataset(frame).schema
+    assert len(caught) == 1 and [use.name for use in schema.uses() if use.loss] == list(frame)[:-1]
+    assert all("left out: no row has a value" in loss for loss in schema.losses()[-2:])
+    assert not learn_schema(pa.table(frame), TableOptions(columns=list(frame))).losses()

@@ -81,8 +81,8 @@ _COVERED_SHARE = 0.9  # of the rows: if the values of a category that have a fea
 _STEP_SHARE = 0.98  # of the neighbours: between two runs of a sample there is a jump
 _LEAST_SPREAD = 1e-280
 _LEAST_OF_YEAR = 91.0  # days from which on the time of the year is told
-_NEARLY = 0.999  # of the rows have one value
-_ROWS_TO_NOTE = 1000
+_NEARLY = 0.999  # of the rows have one value, or all but one
+_ROWS_TO_NOTE = 100
 _LONG_TAILS = 4.0  # kurtosis: 3 for a normal distribution, 9 for an exponential one
 _REACH = 3.0  # standard deviations of the middle half: within it, numbers hardly change
 _HARMONICS = 3  # of each cycle of dates: with those of the week, each of its days can have an effect of its own
@@ -94,6 +94,8 @@ _ID_LOSS = "left out: every row has a value of its own; columns=[...] uses it al
 _WORDS_LOSS = "its words are hashed, without their order"
 _WITH_UNITS = r"(?i)[dhms]\b|^-|day|min|sec|hour"
 _INDEX_LOSS = "left out: it is the index of a frame"
+_CONSTANT_LOSS = "left out: every row has the same value; columns=[...] uses it all the same"
+_GAPS_LOSS = "left out: no row has a value"
 _FLOAT32_TYPES = (pa.float16(), pa.float32(), pa.bool_(), pa.int8(), pa.int16(), pa.uint8(), pa.uint16())
 
 
@@ -210,10 +212,11 @@ def _names(present: Sequence[str], options: TableOptions, special: Sequence[str]
 
 def _nearly_constant(value: Any, times: int, n_values: int) -> str:
     """What to note of a column whose most frequent value, quoted, stands in nearly all of its rows; else empty."""
-    if n_values < _ROWS_TO_NOTE or not _NEARLY <= times / n_values < 1.0:
+    n_others = n_values - times
+    if n_values < _ROWS_TO_NOTE or not 0 < n_others <= max(1.0, (1.0 - _NEARLY) * n_values):
         return ""
     shown = f"{value:.6g}" if isinstance(value, float) else repr(value)[:MOST_QUOTED]
-    return f"nearly constant, {n_values - times:,} of {n_values:,} values are not {shown}"
+    return f"nearly constant, {n_others:,} of {n_values:,} values {'is' if n_others == 1 else 'are'} not {shown}"
 
 
 def _with_tails_drawn_in(encoding: NumberEncoding, present: Array) -> NumberEncoding:
@@ -271,7 +274,7 @@ class _Learner:
         fill = None if self.options.impute == "none" else 0.0
         used = self.explicit or fill is None
         encoding = NumberEncoding(center=0.0, spread=1.0, fill=fill, marked=False) if used else None
-        return Column(name=name, what="all gaps", encoding=encoding, n_gaps=n_gaps)
+        return Column(name=name, what="all gaps", encoding=encoding, n_gaps=n_gaps, loss="" if used else _GAPS_LOSS)
 
     # -- numbers, truth and dates ----------------------------------------------------------------
 
@@ -285,7 +288,7 @@ class _Learner:
             return column(what="identifier", loss=_INDEX_LOSS)
         if not self.explicit and self.options.scale != "none":
             if n_distinct == 1 and not n_gaps:
-                return column(what="constant")
+                return column(what="constant", loss=_CONSTANT_LOSS)
             if _is_identifier(name, numbers, n_distinct):
                 return column(what="identifier", loss=_ID_LOSS)
         fill, marked = self._fill(present), self._marks(n_gaps)
@@ -326,7 +329,7 @@ class _Learner:
         present, n_gaps, n_distinct = _present(truths)
         column = partial(Column, name=name, n_gaps=n_gaps, n_distinct=n_distinct)
         if n_distinct == 1 and not n_gaps and not self.explicit:
-            return column(what="constant")
+            return column(what="constant", loss=_CONSTANT_LOSS)
         encoding = BooleanEncoding(fill=self._fill(present), marked=self._marks(n_gaps))
         n_true = int(present.sum())
         most = (True, n_true) if 2 * n_true > len(present) else (False, len(present) - n_true)
@@ -341,7 +344,7 @@ class _Learner:
         if self.options.dates == "drop":
             return column(what="date, to be dropped")
         if n_distinct == 1 and not n_gaps and not self.explicit:
-            return column(what="constant")
+            return column(what="constant", loss=_CONSTANT_LOSS)
         cycles: tuple[str, ...] = ()
         if self.options.dates == "parts":
             span, times = np.ptp(present), present - np.floor(present)
@@ -409,7 +412,7 @@ class _Learner:
         if read is not None:
             return read
         if len(counts) == 1 and not n_gaps and not self.explicit:
-            return column(what="constant")
+            return column(what="constant", loss=_CONSTANT_LOSS)
         several_words = np.array([len(text.split()) > 1 for text in counts])
         enough = n_present >= _FEWEST_ROWS
         if not self.explicit and (
