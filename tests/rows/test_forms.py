@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import decimal
 import json
 
 import numpy as np
@@ -14,7 +15,7 @@ import pytest
 import tithe
 from tithe.rows.forms import parsed_amounts, parsed_dates, parsed_spans
 from tithe.rows.learn import learn_schema
-from tithe.rows.schema import TableSchema
+from tithe.rows.schema import TableSchema, frame_table
 from tithe.rows.values import days_of
 
 RNG = np.random.default_rng(0)
@@ -67,6 +68,13 @@ def test_signs_of_amounts():
         (["1.5", "2", "3", "none of it"] * 9, "75% of the texts are numbers, others are such as 'none of it'"),
         (["007", "012", "123"] * 9, "leading zeros"),
         (["20130131", "20130201", "20130915"] * 9, "look like dates, but are taken as numbers"),
+        (["13-Feb-65", "14-Feb-65", "28-Mar-99"] * 9, "years of two digits"),
+        ([str(2**60 + i * 7) for i in (5, 1, 3)], "whole numbers above 2**53 are rounded"),
+        ([f"{2**60 + i * 7:,}" for i in (5, 1, 3)], "whole numbers above 2**53 are rounded"),
+        ([f"0.1{i}{'1' * 20}" for i in (5, 1, 3)], "numbers with more digits than float64 holds are rounded"),
+        (["2020-01-01T10:00+02:00", "2020-05-01T10:00+02:00"] * 9, "times of another zone, such as +02:00, are taken"),
+        (["1/31/2020 10:00 -0500", "2/1/2020 1:00 +00:00"] * 9, "times of another zone, such as -0500, are taken"),
+        (["2020-01-01 10:00:00.0000001", "2020-01-01 10:00:00.0000002"] * 9, "less than a microsecond apart"),
     ],
 )
 def test_what_can_be_read_in_two_ways_is_said(texts, said):
@@ -147,6 +155,49 @@ def test_codes_stay_categories(text):
 def test_losses_by_type():
     assert "2 infinite values" in learned([1.0, np.inf, 3.0, -np.inf, 4.0])[0].doubt
     assert "above 2**53" in learned([2**60 + i * 7 for i in (5, 1, 3)])[0].doubt
+    assert "more digits" in learned([decimal.Decimal(f"0.{i}{'1' * 20}") for i in (5, 1, 3)])[0].doubt
+    moments = pd.to_datetime(["2020-01-01 10:00", "2020-05-01 13:00", "2020-07-01 09:00"])
+    assert "zone Asia/Tokyo are taken in UTC" in learned(pa.array(moments.tz_localize("Asia/Tokyo")))[0].doubt
+    assert "microsecond" in learned(pa.array(pd.to_datetime([10**18, 10**18 + 1])))[0].doubt
+    assert "microsecond" in learn_schema(pa.table({"x": pa.array(pd.to_datetime([1, 2])), "y": [1, 2]})).losses()[0]
+    sizes = pd.Categorical(["S", "M", "L"] * 9, ["S", "M", "L"], ordered=True)
+    assert "order of its categories" in learned(pa.array(sizes))[0].doubt
+
+
+def test_nothing_is_said_of_values_that_keep_all_their_digits():
+    for values in (
+        [f"{x:.17g}" for x in NUMBERS],
+        [f"{x:.30f}" for x in NUMBERS],
+        [f"{x:.18e}" for x in NUMBERS],
+        [f"{x:.2f}" + "0" * 20 for x in NUMBERS],
+        [decimal.Decimal(str(x)) for x in NUMBERS],
+        [f"2020-01-01T10:{i}:00+00:00" for i in range(10, 60)],
+        pa.array(pd.to_datetime(["2020-01-01 10:00", "2020-05-01 13:00"], utc=True)),
+        pa.array(pd.to_timedelta(np.arange(50) * 10**15)),
+        pa.array(pd.Categorical(["S", "L"] * 9, ["S", "L"], ordered=True)),
+    ):
+        assert not learned(values)[0].doubt
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ([pd.Timestamp("2020-01-01"), 1.5] * 15, "others are such as '1.5'"),
+        ([pd.Timestamp("2020-01-01")] * 29 + [1.5], "'1.5', are not readable"),
+        ([datetime.timedelta(3), 2] * 15, "others are such as '2'"),
+        ([datetime.datetime(2020, 1, 1), pd.Timestamp("2020-01-01 10:00+09:00")] * 15, "times of another zone"),
+        ([2**70 + 1, 2**71 + 1] * 15, "whole numbers above 2**53 are rounded"),
+    ],
+)
+def test_objects_of_several_types_are_not_taken_for_one(values, said):
+    frame = pd.DataFrame({"x": pd.Series(values, dtype=object), "beside": RNG.normal(size=30)})
+    assert said in learn_schema(frame_table(frame)).losses()[0]
+
+
+def test_a_moment_among_days_keeps_its_time():
+    days = pd.Series([datetime.date(2020, 1, 1), pd.Timestamp("2020-01-02 12:00"), None], dtype=object)
+    _, units = learned(frame_table(pd.DataFrame({"x": days})).column("x"))
+    assert units[:2, 0].tolist() == [18262, 18263.5]
 
 
 # -- vectors ---------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tithe.core.data import Array
+from tithe.rows.doubts import doubts_of_moments, lost_digits
 
 NUMBER_FORMS = ("", "point", "comma", "seconds")  # as Python writes them, amounts with either mark, durations
 DATE_ORDERS = ("", "mdy", "dmy")  # of the numbers in 03/04/2025; a year of four digits may come first in each
@@ -233,13 +234,13 @@ def number_form(texts: Any, times: Array, plain: Array) -> Form:
         doubts.append(f"{' and '.join(sorted(marks))} are taken as one unit")
     if "%" in marks and not pc.all(pc.match_substring(texts, "%")).as_py():
         doubts.append("some values have a per cent sign and others do not; all are taken as they are written")
-    return best._replace(doubt="; ".join(doubts))
+    return best._replace(doubt="; ".join([*doubts, *lost_digits(texts, best.parsed)]))
 
 
 def date_order(texts: Any, times: Array, plain: Array) -> Form:
     """The order in which most values are dates; ``plain`` are the days of those written as ISO 8601 says."""
     if _share(plain, times) == 1.0:
-        return Form("dates", "", plain, 1.0)
+        return Form("dates", "", plain, 1.0, "; ".join(doubts_of_moments(texts, plain)))
     forms = []
     for order in ("mdy", "dmy"):
         parsed = np.where(np.isnan(plain), parsed_dates(texts, order), plain)
@@ -252,9 +253,14 @@ def date_order(texts: Any, times: Array, plain: Array) -> Form:
         doubts.append(
             f"dates such as {texts[int(differ[0])].as_py()!r} are read with the month first, but may have the day first"
         )
-    if pc.any(pc.match_substring_regex(texts, r"^\d{1,2}[./-]\d{1,2}[./-]\d{2}(?:\D|$)")).as_py():
+    if _has_short_years(texts, best.name):
         doubts.append("years of two digits are taken to lie in 1970 to 2069")
-    return best._replace(doubt="; ".join(doubts))
+    return best._replace(doubt="; ".join([*doubts, *doubts_of_moments(texts, best.parsed)]))
+
+
+def _has_short_years(texts: Any, order: str) -> bool:
+    years = (_groups(texts, pattern)[1]["year"] for pattern in (*_DATES, _ORDERED[order]))
+    return any(pc.any(pc.equal(pc.binary_length(found), 2)).as_py() for found in years)
 
 
 def _share(parsed: Array, times: Array) -> float:

@@ -19,6 +19,7 @@ from scipy import sparse
 from tithe.core.data import Array
 from tithe.core.errors import NoRowsError
 from tithe.core.parallel import available_threads
+from tithe.rows.doubts import doubts_of_values
 from tithe.rows.effects import effect_scale, words_scale
 from tithe.rows.encodings import (
     MOST_QUOTED,
@@ -75,7 +76,6 @@ _ROWS_PER_TEXT = 10  # texts of several words that occur as often on average are
 _REPEATED = 1.5  # rows of a text on average: with more, whole texts are words too
 _FEWEST_HASHES, _MOST_HASHES = 64, 2**16
 _MOST_NUMBERS = 2**22  # of vectors that their spread is taken from
-_LARGEST_WHOLE = 2**53  # above it float64 leaves whole numbers out
 _FEWEST_ROWS = 20  # with fewer, nothing is rare, and counting up is chance
 _COVERED_SHARE = 0.9  # of the rows: if the values of a category that have a feature cover fewer, all are hashed
 _STEP_SHARE = 0.98  # of the neighbours: between two runs of a sample there is a jump
@@ -247,6 +247,9 @@ class _Learner:
     explicit: bool
 
     def column(self, name: str, values: Any) -> Column:
+        return _with_doubts(self._typed(name, values), values)
+
+    def _typed(self, name: str, values: Any) -> Column:
         type_ = value_type(values.type)
         if pa.types.is_null(type_) or values.null_count == len(values):
             return self._all_gaps(name, len(values))
@@ -261,7 +264,7 @@ class _Learner:
         if is_span(type_):
             return self._number(name, numbers_of(values, self.options.na), "seconds")
         if is_number(type_) and not pa.types.is_dictionary(values.type):
-            return _with_doubts(self._number(name, numbers_of(values, self.options.na)), values)
+            return self._number(name, numbers_of(values, self.options.na))
         if is_text(type_) or is_number(type_):
             return self._text(name, values)
         if self.explicit:
@@ -558,16 +561,12 @@ def _are_days(present: Array) -> bool:
 
 
 def _with_doubts(column: Column, values: Any) -> Column:
-    """The column, with what its numbers lose by their type."""
-    doubts = [column.doubt] if column.doubt else []
-    if pa.types.is_floating(values.type):
-        wide = values.cast(pa.float32()) if pa.types.is_float16(values.type) else values  # which older pyarrows ask for
-        n_infinite = pc.sum(pc.is_inf(wide)).as_py() or 0
-        if n_infinite:
-            doubts.append(f"{n_infinite:,} infinite values became gaps")
-    elif column.most is not None and max(column.most, -(column.least or 0.0)) > _LARGEST_WHOLE:
-        doubts.append("whole numbers above 2**53 are rounded")
-    return replace(column, doubt="; ".join(doubts))
+    """The column, with what its values lose by their type."""
+    if column.encoding is None and not column.is_constant:
+        return column
+    largest = 0.0 if column.least is None or column.most is None else max(column.most, -column.least)
+    doubts = doubts_of_values(values, column.n_distinct, largest)
+    return replace(column, doubt="; ".join(filter(None, (column.doubt, *doubts)))) if doubts else column
 
 
 def text_counts(codes: Array, texts: Sequence[str]) -> dict[str, int]:

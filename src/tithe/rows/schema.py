@@ -9,9 +9,11 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
+from datetime import datetime
 from functools import cached_property
 from importlib.util import find_spec
 from itertools import accumulate, groupby
+from numbers import Real
 from typing import Annotated, Any
 from zlib import crc32
 
@@ -38,7 +40,7 @@ from tithe.rows.interleave import interleave, sparse_rows
 from tithe.rows.uses import ColumnUse as ColumnUse
 from tithe.rows.uses import ColumnWatch as ColumnWatch
 from tithe.rows.uses import uses_as_html, uses_as_text
-from tithe.rows.values import one_array
+from tithe.rows.values import is_date, is_span, one_array
 
 
 def frame_table(frame: Any) -> pa.Table:
@@ -61,10 +63,28 @@ def _array(series: Any) -> Any:
         return series.to_arrow()
     native = series.to_native()
     try:
-        return pa.array(native, from_pandas=True)
-    except (pa.ArrowInvalid, pa.ArrowTypeError):
-        missing = series.is_null().to_list()
-        return pa.array([None if gap else str(value) for value, gap in zip(native, missing, strict=True)], pa.string())
+        values = pa.array(native, from_pandas=True)
+        if series.dtype != nw.Object or not _is_misread(native, values.type):
+            return values
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):  # the last of whole numbers above 2**63
+        pass
+    missing = series.is_null().to_list()
+    return pa.array([None if gap else str(value) for value, gap in zip(native, missing, strict=True)], pa.string())
+
+
+def _is_misread(native: Any, type_: pa.DataType) -> bool:
+    """Whether Arrow takes Python objects of several types for dates or times: 1.5 for 1970, a moment for its day."""
+    if not (is_date(type_) or is_span(type_)):
+        return False
+    kinds = set(map(type, native))
+    if any(issubclass(kind, Real) and not issubclass(kind, np.timedelta64) for kind in kinds) and any(
+        isinstance(value, Real) and not isinstance(value, np.timedelta64) and value == value for value in native
+    ):
+        return True
+    moments = [value for value in native if isinstance(value, datetime) and value == value]  # pandas' NaT is not
+    if pa.types.is_date(type_):
+        return bool(moments)
+    return len({value.tzinfo is None for value in moments}) > 1
 
 
 WIDEST_DENSE = 1000  # features; with more, rows are mostly zeros and X is sparse
@@ -153,7 +173,8 @@ class Column(Storable):
     def use(self, n_rows: int) -> ColumnUse:
         """What becomes of the column, of which ``n_rows`` rows were looked at."""
         if self.encoding is None:
-            return ColumnUse(self.name, "left out", 0, self.what, self.loss or self.doubt or None)
+            doubt = self.doubt if self.is_constant else ""  # why its values were taken as one
+            return ColumnUse(self.name, "left out", 0, self.what, "; ".join(filter(None, (self.loss, doubt))) or None)
         note = self.note or None
         losses = [text for text in (self.doubt, self.loss) if text]
         if self.n_odd:
