@@ -123,6 +123,9 @@ def test_times_and_durations():
     for values in (
         [f"{int(h)}:{int(h % 1 * 60):02}" for h in hours],
         [datetime.time(int(h), int(h % 1 * 60)) for h in hours],
+        [f"{datetime.time(int(h), int(h % 1 * 60)):%I:%M %p}" for h in hours],
+        [f"{datetime.time(int(h), int(h % 1 * 60)):%I:%M:%S %p}".lower() for h in hours],
+        [f"{datetime.time(int(h), int(h % 1 * 60)):%I:%M%p}".replace("M", ".m.") for h in hours],
     ):
         column, units = learned(values)
         assert column.what == "time" and units.shape[1] == 7

@@ -92,7 +92,7 @@ _ID_NAME = re.compile(r"(.*[_\-. ])?(id|ids|idx|index|uuid|guid|key|rowid|row_?(
 _CAMEL_ID_NAME = re.compile(r".*[a-z](ID|Id|UUID|Key)")
 _ID_LOSS = "left out: every row has a value of its own; columns=[...] uses it all the same"
 _WORDS_LOSS = "its words are hashed, without their order"
-_WITH_UNITS = r"(?i)[dhms]\b|^-|day|min|sec|hour"
+_WITH_UNITS = r"(?i)[\d ][dhms]\b|^-|day|min|sec|h(?:ou)?rs?"  # of durations, not the m of pm
 _INDEX_LOSS = "left out: it is the index of a frame"
 _CONSTANT_LOSS = "left out: every row has the same value; columns=[...] uses it all the same"
 _GAPS_LOSS = "left out: no row has a value"
