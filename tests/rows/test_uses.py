@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import datetime
+import decimal
+
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -54,6 +57,49 @@ def test_watch_counts_what_training_rows_had_not() -> None:
     watched = {watch.name: watch for watch in schema.watch(rows)}
     assert watched["age"] == ColumnWatch("age", rows=4, gaps=2, unreadable=1, outside=1, had_gaps=True)
     assert watched["colour"] == ColumnWatch("colour", rows=4, gaps=2, unseen=1, had_gaps=True)
+
+
+def test_watch_counts_texts_of_new_words_alone() -> None:
+    texts = [f"the order {word} came late" for word in "abcdefghijklmnopqrstuvwxyz"]
+    schema = learn_schema(pa.table({"x": texts}))
+    assert schema.columns[0].what == "text" and not schema.watch(pa.table({"x": texts}))[0].fault
+    rows = ["Order!", "nobody knows", "...", None, "nobody knows", "knows nobody late"]
+    assert schema.watch(pa.table({"x": rows}))[0] == ColumnWatch("x", rows=6, gaps=1, unseen=2)
+
+
+def test_watch_counts_vectors_far_outside() -> None:
+    schema = learn_schema(pa.table({"x": RNG.uniform(0.0, 1.0, (30, 3)).tolist()}))
+    rows = [[0.5, 1.2, 0.1], [0.5, 1.7, -9.0], [0.5, None, 0.5], None]
+    assert schema.watch(pa.table({"x": pa.array(rows)}))[0] == ColumnWatch("x", rows=4, gaps=2, outside=1)
+
+
+def test_watch_counts_what_is_no_truth() -> None:
+    schema = learn_schema(pa.table({"x": ["yes", "no"] * 15}))
+    for values in ([1, 0, 5, None], [1.0, 0.5, np.nan, 0.0], ["yes", "5", "", "1"]):
+        assert schema.watch(pa.table({"x": values}))[0] == ColumnWatch("x", rows=4, gaps=2, unreadable=1)
+    for values in (["maybe"] * 20, [5] * 20, [0.5] * 19 + [7.0]):
+        with pytest.raises(ValueError, match=r"Column 'x' holds .* such as .*, but it held yes or no when"):
+            schema.encode(pa.table({"x": values}))
+
+
+@pytest.mark.parametrize("values", [["red", "blue"] * 15, [f"the {i} and more" for i in range(30)]])
+def test_dates_and_fractions_are_refused_where_text_was(values) -> None:
+    schema = learn_schema(pa.table({"x": values}))
+    for new in ([1.5, 2.0], [decimal.Decimal("0.5")], [datetime.date(2020, 1, 1)], [datetime.datetime(2020, 1, 1)]):
+        with pytest.raises(ValueError, match=r"Column 'x' is .*, but it held values of another type"):
+            schema.encode(pa.table({"x": new}))
+    for new in ([1, 2], [1.0, None], [None, None], ["1.5", "2020-01-01"]):
+        schema.encode(pa.table({"x": new}))
+
+
+@pytest.mark.parametrize("categories", ["auto", "hash"])
+def test_fractions_are_taken_where_categories_were_numbers(categories) -> None:
+    options = TableOptions(categories=categories)
+    for values in (pd.Categorical([0.5, 1.5] * 15), ["0.5", "1.5", "none"] * 10):
+        schema = learn_schema(pa.table({"x": pa.array(values)}), options)
+        assert schema.columns[0].what == "category"
+        wanted = schema.encode(pa.table({"x": ["0.5", "1.5"]}))
+        np.testing.assert_array_equal(schema.encode(pa.table({"x": [0.5, 1.5]})), wanted)
 
 
 @pytest.mark.parametrize(

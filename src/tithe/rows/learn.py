@@ -310,13 +310,13 @@ class _Learner:
     def _vector(self, name: str, values: Any) -> Column:
         """Lists of numbers of one length, with one center and spread, so that no coordinate outweighs another."""
         lengths = pc.list_value_length(values.storage if isinstance(values.type, pa.BaseExtensionType) else values)
-        least, most = pc.min_max(lengths).values()
-        if least != most or not most.as_py():
+        shortest, longest = pc.min_max(lengths).values()
+        if shortest != longest or not longest.as_py():
             raise ValueError(
-                f"Column {name!r} holds lists of {least} to {most} numbers. A vector has one length in every row: make "
-                f"them equal, or leave the column out: exclude=[{name!r}]."
+                f"Column {name!r} holds lists of {shortest} to {longest} numbers. A vector has one length in every "
+                f"row: make them equal, or leave the column out: exclude=[{name!r}]."
             )
-        size = most.as_py()
+        size = longest.as_py()
         some = values.take(pa.array(np.arange(0, len(values), -(-len(values) * size // _MOST_NUMBERS))))
         present = np.sort(vectors_of(some, size), axis=None)
         present = present[np.isfinite(present)]
@@ -326,7 +326,8 @@ class _Learner:
         center, spread = self._scaling(present)
         fill, marked = None if self.options.impute == "none" else center, self._marks(n_gaps)
         encoding = VectorEncoding(size=size, center=center, spread=spread, fill=fill, marked=marked)
-        return Column(name=name, what="vector", encoding=encoding, n_gaps=n_gaps)
+        least, most = float(present[0]), float(present[-1])
+        return Column(name=name, what="vector", encoding=encoding, n_gaps=n_gaps, least=least, most=most)
 
     def _truth(self, name: str, truths: Array) -> Column:
         present, n_gaps, n_distinct = _present(truths)
@@ -429,7 +430,8 @@ class _Learner:
             )
         n_several = np.array(list(counts.values()))[several_words].sum()
         if enough and _ROWS_PER_TEXT * len(counts) > n_present and 2 * n_several > n_present:
-            return column(what="text", encoding=self._words(counts), doubt=doubt, loss=_WORDS_LOSS)
+            encoding = self._words(counts)
+            return column(what="text", encoding=encoding, doubt=doubt, loss=_WORDS_LOSS, rare=_noted_words(counts))
         return replace(self._categorical(name, counts, n_gaps), doubt=doubt)
 
     def _read_text(self, name: str, values: Any, counts: dict[str, int]) -> tuple[Column | None, str]:
@@ -531,6 +533,12 @@ class _Learner:
         share = 1.0 - covered / n_rows
         loss = f"{n_rare:,} rare values, {share:.2%} of the rows, share one feature" if n_rare > 1 else ""
         return CategoryEncoding(values=tuple(sorted(kept)), other=n_rare > 0, gaps=gaps), loss
+
+
+def _noted_words(counts: dict[str, int]) -> tuple[int, ...]:
+    """The CRC-32 of the words of some texts, none if they are too many."""
+    words = words_of(pa.array(list(counts)))[1].dictionary.to_pylist()
+    return tuple(sorted({crc32(word.encode()) for word in words})) if len(words) <= MOST_RARE else ()
 
 
 def _numbers_in(texts: Any, times: Array) -> Form:
