@@ -68,8 +68,19 @@ def _array(series: Any) -> Any:
             return values
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):  # the last of whole numbers above 2**63
         pass
+    except pa.ArrowNotImplementedError as error:
+        raise _no_feature(series.name, native.dtype) from error
+    if any(isinstance(value, (complex, np.complexfloating)) for value in native):
+        raise _no_feature(series.name, "complex")
     missing = series.is_null().to_list()
     return pa.array([None if gap else str(value) for value, gap in zip(native, missing, strict=True)], pa.string())
+
+
+def _no_feature(name: Any, kind: Any) -> ValueError:
+    split = ", or make columns of its real and its imaginary part" if "complex" in str(kind) else ""
+    return ValueError(
+        f"Column {str(name)!r} holds values of the type {kind}, which are no features. Drop it from the frame{split}."
+    )
 
 
 def _is_misread(native: Any, type_: pa.DataType) -> bool:
