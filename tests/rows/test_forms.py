@@ -49,6 +49,36 @@ def test_amounts_are_numbers(write):
     np.testing.assert_allclose(units[:, 0], NUMBERS, rtol=1e-12)
 
 
+def test_thousands_millions_and_billions():
+    texts = pa.array(
+        ["$1.2M", "$50.0K", "-€3k", "$2bn", "4 million USD", "($1.5b)", "1.2M", "70k", "$1e3K", "5 m", "5m"]
+    )
+    wanted = [1.2e6, 5e4, -3e3, 2e9, 4e6, -1.5e9, 1.2e6, 7e4, np.nan, np.nan, np.nan]
+    np.testing.assert_array_equal(parsed_amounts(texts, "point"), wanted)
+    for mark, doubt in (("$", ""), ("", "K, M and B are taken as thousands, millions and billions")):
+        column, units = learned([f"{mark}{x / 1e3:.5f}K" for x in NUMBERS])
+        assert column.what == "number" and column.doubt == doubt
+        np.testing.assert_allclose(units[:, 0], NUMBERS, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "texts", [["$50.00", "$1,250.50", "$7.00"] * 9, ["2013-05-01", "2013-06-02", "2013-06-03"] * 9]
+)
+def test_categories_of_amounts_and_dates_are_read_as_their_texts_are(texts):
+    column, units = learned(texts)
+    for ordered in (False, True):
+        values = pa.array(pd.Categorical(texts, sorted(set(texts)), ordered=ordered))
+        as_category, same = learned(values)
+        assert as_category == column
+        np.testing.assert_array_equal(same, units)
+
+
+def test_categories_of_plain_numbers_stay_categories():
+    for texts in (["1", "2", "3"] * 9, ["1", "2", "3", "x"] * 9):
+        column, _ = learned(pa.array(texts).dictionary_encode())
+        assert column.what == "category" and not column.doubt
+
+
 def test_signs_of_amounts():
     texts = pa.array(["-$5", "$-5", "(5.00)", "\u22125", "+5", "5-", "$", "", None])
     np.testing.assert_array_equal(parsed_amounts(texts, "point"), [-5, -5, -5, -5, 5, *[np.nan] * 4])
@@ -62,6 +92,10 @@ def test_signs_of_amounts():
         (["5%", "7%", "0.08"] * 9, "some values have a per cent sign"),
         (["03/04/2025", "05/06/2025", "11/12/2025"] * 9, "read with the month first, but may have the day first"),
         (["31/12/25", "30/11/24", "29/10/23"] * 9, "years of two digits"),
+        (["18. März 2014", "19. März 2014", "1. Mai 2015"] * 9, "looks like dates in a form that is not read"),
+        (["0x1F", "0xFF", "0x0a"] * 9, "looks like hexadecimal numbers"),
+        (["$5 to 7", "$3 to 9", "$1 to 2"] * 9, "looks like amounts of money in a form that is not read"),
+        (["20140418T133900+0200", "20140419T133900"] * 9, "times of another zone, such as +0200, are taken"),
         (["1991 W06", "1991 W07", "1991 W08"] * 9, "looks like dates in a form that is not read"),
         ([f"{i} km" for i in range(12)] * 3, "looks like amounts with a unit"),
         (["[1.0, 2.5]", "[0.1, 7]", "[3, 4e-5]"] * 9, "looks like vectors written as text"),
@@ -94,6 +128,8 @@ def test_what_can_be_read_in_two_ways_is_said(texts, said):
         ("%B %d, %Y %I:%M %p", "dmy"),
         ("%a, %d %b %Y %H:%M:%S GMT", "dmy"),
         ("%d-%b-%Y", "dmy"),
+        ("%Y%m%dT%H%M%S", "dmy"),
+        ("%Y%m%dT%H%MZ", "dmy"),
     ],
 )
 def test_dates_in_many_forms(pattern, order):

@@ -20,7 +20,7 @@ _CLOSE = "moments less than a microsecond apart are taken as one"
 _MANY_DIGITS = rf"\d(?:\D?\d){{{_SURE_DIGITS}}}"
 _EXPONENT = re.compile(r"(?<=[\d.])[eE][+-]?\d+")
 _UTC_ZONES = {"UTC", "GMT", "Z", "Etc/UTC", "Zulu", "Universal", "+00:00", "-00:00", "+0000", "+00"}
-_ZONE = r":\d{2}(?:\.\d+)?\s*(?:[aApP]\.?[mM]\.?\s*)?(?P<zone>[+-]\d{2}(?::?\d{2})?)(?:\s+\d{4})?$"
+_ZONE = r"(?::\d{2}|T\d{4}|T\d{6})(?:\.\d+)?\s*(?:[aApP]\.?[mM]\.?\s*)?(?P<zone>[+-]\d{2}(?::?\d{2})?)(?:\s+\d{4})?$"
 _BELOW_MICROSECONDS = r":\d{2}\.\d{6}0*[1-9]"
 
 

@@ -25,12 +25,13 @@ _MARKS = (
 _SIGNS = "[-\u2212]"
 _SPACES = "'\u2019 \u00a0\u202f"
 _AMOUNT = (
-    r"^(?P<minus>\(|{signs})?\s*(?:{marks})?\s*(?P<sign>\+|{signs})?(?P<whole>\d{{1,3}}(?:[{group}]\d{{2,3}})*[{group}]\d{{3}}|\d+)?"
-    r"(?:[{point}](?P<part>\d+)|[{point}])?(?P<power>[eE][+-]?\d+)?\s*(?:{marks})?\)?$"
+    r"^(?P<minus>\(|{signs})?\s*(?P<mark>{marks})?\s*(?P<sign>\+|{signs})?(?P<whole>\d{{1,3}}(?:[{group}]\d{{2,3}})*[{group}]\d{{3}}|\d+)?"
+    r"(?:[{point}](?P<part>\d+)|[{point}])?(?P<power>[eE][+-]?\d+)?\s*(?P<times>{times})?\s*(?P<unit>{marks})?\)?$"
 )
+_TIMES = r"(?i:k|mn?|mio\.?|million|bn?|billion)"  # thousands, millions, billions
 _AMOUNTS = {
-    "point": _AMOUNT.format(signs=_SIGNS, marks=_MARKS, group="," + _SPACES, point="."),
-    "comma": _AMOUNT.format(signs=_SIGNS, marks=_MARKS, group="." + _SPACES, point=","),
+    "point": _AMOUNT.format(signs=_SIGNS, marks=_MARKS, times=_TIMES, group="," + _SPACES, point="."),
+    "comma": _AMOUNT.format(signs=_SIGNS, marks=_MARKS, times=_TIMES, group="." + _SPACES, point=","),
 }
 _CLOCK = (
     r"^(?P<minus>-)?(?:(?P<days>\d+) ?d(?:ays?)?,? ?)?(?P<hours>\d{1,4}):(?P<minutes>[0-5]\d)"
@@ -54,6 +55,8 @@ _TIME = (
     r"(?:(?P<half>[aApP])\.?[mM]\.?)?\s*(?P<zone>Z|UTC|GMT|[+-]\d{2}:?(?:\d{2})?)?)?$"
 )
 _DATES = (  # each can be read in one way
+    r"^(?P<year>\d{4})(?P<month>\d{2})(?P<day>\d{2})T(?P<hours>\d{2}):?(?P<minutes>[0-5]\d):?"
+    r"(?P<seconds>[0-5]\d(?:\.\d+)?)?(?P<zone>Z|[+-]\d{2}:?(?:\d{2})?)?$",
     rf"(?i)^(?P<year>\d{{4}})[./-](?P<month>\d{{1,2}})(?:[./-]{_DAY})?{_TIME}",
     rf"{_WEEKDAY}{_DAY}(?:st|nd|rd|th)?[\s./-]*{_NAME},?[\s./-]*(?P<year>\d{{4}}|\d{{2}}){_TIME}",
     rf"{_WEEKDAY}{_NAME}[\s-]*{_DAY}(?:st|nd|rd|th)?,?[\s-]+(?P<year>\d{{4}}){_TIME}",
@@ -70,8 +73,10 @@ _LONGEST = 200  # bytes of an amount, a date or a time: a pattern takes a second
 _SHARE = 0.95
 _LIKE = (  # what is said of a column of text that looks like something else
     (r"^\[\s*[-+\d.eE, ]+\]$", 1, "vectors written as text"),
-    (r"(?i)\b\d{1,4}[./-]\d{1,2}[./-]\d{1,4}\b|\d{4}[\s-]*[WQ]\d|\b(?:" + "|".join(_NAMES) + r")[a-z]*\b.*\d", 1,
-     "dates in a form that is not read"),
+    (r"(?i)\b\d{1,4}[./-]\d{1,2}[./-]\d{1,4}\b|\d{4}[\s-]*[WQ]\d|\b(?:" + "|".join(_NAMES) + r")[a-z]*\b.*\d"
+     r"|^\d{1,2}\.?\s(?:de\s)?\pL{3,}\.?,?\s(?:de\s)?\d{4}\b", 1, "dates in a form that is not read"),
+    (r"(?i)^[+-]?0x[0-9a-f]+$", 1, "hexadecimal numbers"),
+    (r"[$€£¥₹]\s?\d|\d\s?[$€£¥₹]", 1, "amounts of money in a form that is not read"),
     (r"^\s*[<>~≈]?\s*[+-]?\d[\d.,]*\s*([A-Za-z%°µ\"'/²³+]{1,10})$", 10, "amounts with a unit"),
 )  # fmt: skip
 
@@ -116,8 +121,8 @@ def parsed_amounts(texts: Any, form: str) -> Array:
 
     >>> parsed_amounts(pa.array(["$1,234.50", "(7)", "12 %", "x"]), "point").tolist()
     [1234.5, -7.0, 12.0, nan]
-    >>> parsed_amounts(pa.array(["1.234,50 €", "3,5"]), "comma").tolist()
-    [1234.5, 3.5]
+    >>> parsed_amounts(pa.array(["1.234,50 €", "3,5", "1,2 Mio. €"]), "comma").tolist()
+    [1234.5, 3.5, 1200000.0]
     """
     if form == "seconds":
         return parsed_spans(texts)
@@ -125,12 +130,29 @@ def parsed_amounts(texts: Any, form: str) -> Array:
     fits, parts = _groups(texts, _AMOUNTS[form])
     whole = pc.replace_substring_regex(parts["whole"], r"[^0-9]", "")
     empty = pc.and_(pc.equal(whole, ""), pc.equal(parts["part"], ""))
+    has_power, is_plain = pc.not_equal(parts["power"], ""), pc.equal(parts["times"], "")
+    # 5 m are metres, and $5 m are millions
+    bare = pc.and_(pc.is_in(parts["times"], value_set=pa.array(["m", "b"])), _without_mark(parts))
+    empty = pc.or_(empty, pc.or_(pc.and_not(has_power, is_plain), bare))
+    power = pc.if_else(is_plain, parts["power"], _zeros(parts["times"]))
     negative = pc.or_(pc.not_equal(parts["minus"], ""), pc.is_in(parts["sign"], value_set=pa.array(["-", "\u2212"])))
     sign = pc.if_else(negative, "-0", "0")
-    plain = pc.binary_join_element_wise(sign, whole, ".", parts["part"], "0", parts["power"], "")
+    plain = pc.binary_join_element_wise(sign, whole, ".", parts["part"], "0", power, "")
     numbers[fits] = pc.if_else(empty, pa.scalar(None, pa.string()), plain).cast(pa.float64()).fill_null(np.nan)
     numbers[~np.isfinite(numbers)] = np.nan
     return numbers
+
+
+def _without_mark(parts: dict[str, Any]) -> Any:
+    return pc.and_(pc.equal(parts["mark"], ""), pc.equal(parts["unit"], ""))
+
+
+def _zeros(times: Any) -> Any:
+    """The powers of ten that K, M and B stand for."""
+    powers = pc.ascii_lower(times)
+    for letter, power in (("k", "e3"), ("m", "e6"), ("b", "e9")):
+        powers = pc.replace_substring_regex(powers, f"^{letter}.*", power)
+    return powers
 
 
 def parsed_spans(texts: Any) -> Array:
@@ -234,6 +256,10 @@ def number_form(texts: Any, times: Array, plain: Array) -> Form:
         doubts.append(f"{' and '.join(sorted(marks))} are taken as one unit")
     if "%" in marks and not pc.all(pc.match_substring(texts, "%")).as_py():
         doubts.append("some values have a per cent sign and others do not; all are taken as they are written")
+    if best.name:
+        parts = _groups(texts, _AMOUNTS[best.name])[1]
+        if pc.any(pc.and_(pc.not_equal(parts["times"], ""), _without_mark(parts))).as_py():
+            doubts.append("K, M and B are taken as thousands, millions and billions")
     return best._replace(doubt="; ".join([*doubts, *lost_digits(texts, best.parsed)]))
 
 

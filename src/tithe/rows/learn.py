@@ -412,7 +412,7 @@ class _Learner:
             return self._all_gaps(name, n_gaps)
         if is_text(value_type(values.type)) and are_truths(list(counts)):
             return self._truth(name, truths_of(values, self.options.na))
-        read, doubt = self._read_text(name, values, counts) if is_text(values.type) else (None, "")
+        read, doubt = self._read_text(name, values, counts) if is_text(value_type(values.type)) else (None, "")
         if read is not None:
             return read
         if len(counts) == 1 and not n_gaps and not self.explicit:
@@ -443,6 +443,8 @@ class _Learner:
             if kind(distinct.take(pa.array(probed)), times[probed]).share < _PARTLY:
                 continue
             form = kind(distinct, times)
+            if pa.types.is_dictionary(values.type) and form.what == "numbers" and not form.name:
+                continue  # categories such as 1, 2 and 3 are meant as names
             if form.share >= _PARSED_SHARE:
                 column = self._of_form(name, values, form)
                 doubts = "; ".join(filter(None, (column.doubt, form.doubt)))
@@ -572,6 +574,8 @@ def _with_doubts(column: Column, values: Any) -> Column:
     """The column, with what its values lose by their type."""
     if column.encoding is None and not column.is_constant:
         return column
+    if pa.types.is_dictionary(values.type) and not isinstance(column.encoding, CategoryEncoding):
+        values = values.dictionary_decode()
     largest = 0.0 if column.least is None or column.most is None else max(column.most, -column.least)
     doubts = doubts_of_values(values, column.n_distinct, largest)
     return replace(column, doubt="; ".join(filter(None, (column.doubt, *doubts)))) if doubts else column
