@@ -102,6 +102,8 @@ def test_signs_of_amounts():
         (["1.5", "2", "3", "none of it"] * 9, "75% of the texts are numbers, others are such as 'none of it'"),
         (["007", "012", "123"] * 9, "leading zeros"),
         (["20130131", "20130201", "20130915"] * 9, "look like dates, but are taken as numbers"),
+        (["Apr-14", "May-14", "Jan-99"] * 9, "years of two digits"),
+        (["Fri Apr 18 13:39:00 +0200 2014", "Sat Apr 19 13:39:00 +0000 2014"] * 9, "such as +0200, are taken"),
         (["13-Feb-65", "14-Feb-65", "28-Mar-99"] * 9, "years of two digits"),
         ([str(2**60 + i * 7) for i in (5, 1, 3)], "whole numbers above 2**53 are rounded"),
         ([f"{2**60 + i * 7:,}" for i in (5, 1, 3)], "whole numbers above 2**53 are rounded"),
@@ -129,6 +131,8 @@ def test_what_can_be_read_in_two_ways_is_said(texts, said):
         ("%a, %d %b %Y %H:%M:%S GMT", "dmy"),
         ("%d-%b-%Y", "dmy"),
         ("%Y%m%dT%H%M%S", "dmy"),
+        ("%a %b %d %H:%M:%S %Y", "dmy"),
+        ("%a %b %d %H:%M:%S +0000 %Y", "dmy"),
         ("%Y%m%dT%H%MZ", "dmy"),
     ],
 )
@@ -148,10 +152,12 @@ def test_dates_have_the_bits_of_typed_ones():
 
 
 def test_months_and_quarters():
-    texts = pa.array(["1939 Jan", "May 2013", "2013-05", "2013 Q2", "2/30/2013", "13/13/2013", "maybe 3"])
+    texts = pa.array(["1939 Jan", "May 2013", "2013-05", "2013 Q2", "May-13", "2/30/2013", "13/13/2013", "maybe 3"])
     days = parsed_dates(texts, "mdy")
-    wanted = [np.datetime64(day).astype(int) for day in ("1939-01-01", "2013-05-01", "2013-05-01", "2013-04-01")]
-    assert days[:4].tolist() == wanted and np.isnan(days[4:]).all()
+    wanted = [
+        np.datetime64(day).astype(int) for day in ("1939-01-01", "2013-05-01", "2013-05-01", "2013-04-01", "2013-05-01")
+    ]
+    assert days[:5].tolist() == wanted and np.isnan(days[5:]).all()
 
 
 def test_times_and_durations():
@@ -175,7 +181,31 @@ def test_times_and_durations():
         column, units = learned(values)
         assert column.what == "number" and column.encoding.form == "seconds"
         np.testing.assert_allclose(units[:, 0], [span.total_seconds() for span in spans])
-    assert np.isnan(parsed_spans(pa.array(["5m", "3 s", "10:75", "13:00 pm", "x"]))).all()
+    assert np.isnan(parsed_spans(pa.array(["5m", "10:75", "13:00 pm", "x", "3 S", "P1M", "P1Y2M"]))).all()
+
+
+@pytest.mark.parametrize(
+    ("write", "unit", "form"),
+    [
+        ("{}s", 1, "seconds"),
+        ("{} s", 1, "seconds"),
+        ("{} weeks", 604_800, "seconds"),
+        ("{}.5 hours", 3600, "seconds"),
+        ("P{}W", 604_800, "seconds"),
+        ("{} months", 1, "months"),
+        ("{} yrs", 12, "months"),
+        ("P{}M", 1, "months"),
+    ],
+)
+def test_durations_in_one_unit(write, unit, form):
+    numbers = RNG.integers(1, 99, 40)
+    column, units = learned([write.format(i) for i in numbers])
+    assert column.what == "number" and column.encoding.form == form and not column.doubt
+    np.testing.assert_allclose(units[:, 0], unit * (numbers + 0.5 * (".5" in write)))
+
+
+def test_decades_are_no_durations():
+    assert learned(["60s", "70s", "80s", "90s"] * 9)[0].what == "category"
 
 
 def test_texts_that_nobody_would_write_have_no_form():

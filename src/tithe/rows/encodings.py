@@ -247,6 +247,7 @@ _FORM_WORDS = {
     "point": "written as 1,234.5; ",
     "comma": "written as 1.234,5; ",
     "seconds": "durations in seconds, ",
+    "months": "durations in months, ",
 }
 
 

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from tithe.core.data import Array
 from tithe.rows.doubts import doubts_of_moments, lost_digits
 
-NUMBER_FORMS = ("", "point", "comma", "seconds")  # as Python writes them, amounts with either mark, durations
+NUMBER_FORMS = ("", "point", "comma", "seconds", "months")  # as Python writes them, amounts with either mark, durations
 DATE_ORDERS = ("", "mdy", "dmy")  # of the numbers in 03/04/2025; a year of four digits may come first in each
 
 _MARKS = (
@@ -37,11 +37,21 @@ _CLOCK = (
     r"^(?P<minus>-)?(?:(?P<days>\d+) ?d(?:ays?)?,? ?)?(?P<hours>\d{1,4}):(?P<minutes>[0-5]\d)"
     r"(?::(?P<seconds>[0-5]\d(?:\.\d+)?))?(?: ?(?P<half>[aApP])\.?[mM]\.?)?$"
 )
+_REAL = r"\d+(?:\.\d+)?"
 _UNITS = (
-    r"(?i)^(?P<minus>-)?P?(?:(?P<days>\d+) ?d(?:ays?)?[ ,]*)?T?(?:(?P<hours>\d+) ?h(?:(?:ou)?rs?)?[ ,]*)?"
-    r"(?:(?P<minutes>\d+) ?m(?:in(?:ute)?s?)?\.?[ ,]*)?(?:(?P<seconds>\d+(?:\.\d+)?) ?s(?:ec(?:ond)?s?)?)?$"
+    rf"(?i)^(?P<minus>-)?P?(?:(?P<weeks>{_REAL}) ?w(?:(?:ee)?ks?)?[ ,]*)?(?:(?P<days>{_REAL}) ?d(?:ays?)?[ ,]*)?T?"
+    rf"(?:(?P<hours>{_REAL}) ?h(?:(?:ou)?rs?)?[ ,]*)?(?:(?P<minutes>{_REAL}) ?m(?:in(?:ute)?s?)?\.?[ ,]*)?"
+    rf"(?:(?P<seconds>{_REAL}) ?s(?:ec(?:ond)?s?)?)?$"
 )
-_UNIT_WORDS = r"(?i)\d ?(?:days?|hours?|hrs?|min|sec)|\d ?h ?\d|^-?PT?\d"  # `5m` alone may be anything
+_UNIT_WORDS = (  # `5m` alone may be anything
+    r"(?i)\d ?(?:weeks?|wks?|days?|hours?|hrs?|min|sec)|\d ?h ?\d|\d ?(?-i:[hs])$|^-?PT\d|^-?P\d[^M]*(?:T.*)?$"
+)
+_MONTHS = (
+    rf"(?i)^(?P<minus>-)?P?(?:(?P<years>{_REAL}) ?y(?:(?:ea)?rs?)?\.?[ ,]*)?"
+    rf"(?:(?P<months>{_REAL}) ?m(?:o(?:nth)?s?)?\.?)?$"
+)
+_MONTH_WORDS = r"(?i)\d ?(?:years?|yrs?|months?|mos?\b)|^-?P\d"
+DECADES = r"^(?:\d{2})?\d0s$"  # texts that are durations in form
 
 _NAMES = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 _NAME = (
@@ -60,7 +70,10 @@ _DATES = (  # each can be read in one way
     rf"(?i)^(?P<year>\d{{4}})[./-](?P<month>\d{{1,2}})(?:[./-]{_DAY})?{_TIME}",
     rf"{_WEEKDAY}{_DAY}(?:st|nd|rd|th)?[\s./-]*{_NAME},?[\s./-]*(?P<year>\d{{4}}|\d{{2}}){_TIME}",
     rf"{_WEEKDAY}{_NAME}[\s-]*{_DAY}(?:st|nd|rd|th)?,?[\s-]+(?P<year>\d{{4}}){_TIME}",
+    rf"{_WEEKDAY}{_NAME}\s+{_DAY}\s+(?P<hours>\d{{1,2}}):(?P<minutes>[0-5]\d):(?P<seconds>[0-5]\d(?:\.\d+)?)"
+    r"\s*(?P<zone>Z|UTC|GMT|[+-]\d{4})?\s+(?P<year>\d{4})$",  # as the C library and Twitter write it
     rf"(?i)^{_NAME}[\s,-]*(?P<year>\d{{4}})$",
+    rf"(?i)^{_NAME}-(?P<year>\d{{2}})$",
     rf"(?i)^(?P<year>\d{{4}})[\s-]*{_NAME}(?:[\s-]*{_DAY})?$",
     r"(?i)^(?P<year>\d{4})[\s-]*Q(?P<quarter>[1-4])$",
 )
@@ -111,6 +124,15 @@ def _whole(parts: dict[str, Any], name: str, default: int = 0) -> Array:
     return numbers
 
 
+def _real(parts: dict[str, Any], name: str) -> Array:
+    """The numbers of a group (n,), 0 where it is empty or not part of the pattern."""
+    texts = parts.get(name)
+    if texts is None:
+        return np.zeros(len(next(iter(parts.values()))))
+    numbers: Array = np.asarray(pc.if_else(pc.equal(texts, ""), "0", texts).cast(pa.float64()))
+    return numbers
+
+
 # -- numbers ---------------------------------------------------------------------------------------
 
 
@@ -124,8 +146,8 @@ def parsed_amounts(texts: Any, form: str) -> Array:
     >>> parsed_amounts(pa.array(["1.234,50 €", "3,5", "1,2 Mio. €"]), "comma").tolist()
     [1234.5, 3.5, 1200000.0]
     """
-    if form == "seconds":
-        return parsed_spans(texts)
+    if form in ("seconds", "months"):
+        return parsed_spans(texts) if form == "seconds" else parsed_months(texts)
     numbers = np.full(len(texts), np.nan)
     fits, parts = _groups(texts, _AMOUNTS[form])
     whole = pc.replace_substring_regex(parts["whole"], r"[^0-9]", "")
@@ -158,13 +180,13 @@ def _zeros(times: Any) -> Any:
 def parsed_spans(texts: Any) -> Array:
     """Times of day and durations as seconds (n,), NaN for what is neither.
 
-    >>> parsed_spans(pa.array(["10:30", "1 days 00:00:05", "2:15 pm", "90 min", "PT1H", "late"])).tolist()
-    [37800.0, 86405.0, 51300.0, 5400.0, 3600.0, nan]
+    >>> parsed_spans(pa.array(["10:30", "1 days 00:00:05", "2:15 pm", "1.5 hours", "90s", "PT1H", "late"])).tolist()
+    [37800.0, 86405.0, 51300.0, 5400.0, 90.0, 3600.0, nan]
     """
     seconds = np.full(len(texts), np.nan)
     for pattern in (_CLOCK, _UNITS):
         fits, parts = _groups(texts, pattern)
-        spans = 86_400 * _whole(parts, "days") + _seconds(parts)
+        spans = 86_400.0 * (7.0 * _real(parts, "weeks") + _real(parts, "days")) + _seconds(parts)
         spans = np.where(np.asarray(pc.equal(parts["minus"], "-"), bool), -spans, spans)
         if pattern is _UNITS:
             spans[~np.asarray(pc.match_substring_regex(texts.filter(pa.array(fits)), _UNIT_WORDS), bool)] = np.nan
@@ -172,16 +194,30 @@ def parsed_spans(texts: Any) -> Array:
     return seconds
 
 
+def parsed_months(texts: Any) -> Array:
+    """Durations in years and months, whose days nobody knows, as months (n,), NaN for what is none.
+
+    >>> parsed_months(pa.array(["36 months", "1 year 6 months", "10 yrs", "5m"])).tolist()
+    [36.0, 18.0, 120.0, nan]
+    """
+    months = np.full(len(texts), np.nan)
+    fits, parts = _groups(texts, _MONTHS)
+    spans = 12.0 * _real(parts, "years") + _real(parts, "months")
+    spans = np.where(np.asarray(pc.equal(parts["minus"], "-"), bool), -spans, spans)
+    named = np.asarray(pc.match_substring_regex(texts.filter(pa.array(fits)), _MONTH_WORDS), bool)
+    months[fits] = np.where(named, spans, np.nan)
+    return months
+
+
 def _seconds(parts: dict[str, Any]) -> Array:
     """The time in hours, minutes and seconds, of which the halves of the day may be named."""
-    hours = _whole(parts, "hours")
+    hours = _real(parts, "hours")
     if "half" in parts:
         half = pc.ascii_lower(parts["half"])
         named, is_late = (np.asarray(test, bool) for test in (pc.not_equal(half, ""), pc.equal(half, "p")))
         hours = np.where(named, np.where(hours <= 12, hours % 12 + 12 * is_late, 10**6), hours)
-    texts = pc.if_else(pc.equal(parts["seconds"], ""), "0", parts["seconds"])
-    rest: Array = np.asarray(texts.cast(pa.float64()))
-    seconds: Array = np.where(hours < 10**6, 3600.0 * hours + 60.0 * _whole(parts, "minutes") + rest, np.nan)
+    spans = 3600.0 * hours + 60.0 * _real(parts, "minutes") + _real(parts, "seconds")
+    seconds: Array = np.where(hours < 10**6, spans, np.nan)
     return seconds
 
 

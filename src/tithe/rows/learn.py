@@ -32,7 +32,7 @@ from tithe.rows.encodings import (
     WordsEncoding,
     hashed_words,
 )
-from tithe.rows.forms import Form, date_order, looks_like, number_form, parsed_spans
+from tithe.rows.forms import DECADES, Form, date_order, looks_like, number_form, parsed_months, parsed_spans
 from tithe.rows.interleave import sparse_rows
 from tithe.rows.leaks import leak, target_kinds
 from tithe.rows.schema import MOST_RARE, Column, TableSchema
@@ -92,7 +92,7 @@ _ID_NAME = re.compile(r"(.*[_\-. ])?(id|ids|idx|index|uuid|guid|key|rowid|row_?(
 _CAMEL_ID_NAME = re.compile(r".*[a-z](ID|Id|UUID|Key)")
 _ID_LOSS = "left out: every row has a value of its own; columns=[...] uses it all the same"
 _WORDS_LOSS = "its words are hashed, without their order"
-_WITH_UNITS = r"(?i)[\d ][dhms]\b|^-|day|min|sec|h(?:ou)?rs?"  # of durations, not the m of pm
+_WITH_UNITS = r"(?i)[\d ][dhms]\b|^-|week|wks?|day|min|sec|h(?:ou)?rs?"  # of durations, not the m of pm
 _INDEX_LOSS = "left out: it is the index of a frame"
 _CONSTANT_LOSS = "left out: every row has the same value; columns=[...] uses it all the same"
 _GAPS_LOSS = "left out: no row has a value"
@@ -439,7 +439,7 @@ class _Learner:
         distinct, times = pa.array(list(counts)), np.array(list(counts.values()))
         probed = np.sort(np.argsort(-times, kind="stable")[:_MOST_PROBED])
         partly = ""
-        for kind in (_numbers_in, _dates_in, _times_in):
+        for kind in (_numbers_in, _dates_in, _times_in, _months_in):
             if kind(distinct.take(pa.array(probed)), times[probed]).share < _PARTLY:
                 continue
             form = kind(distinct, times)
@@ -554,12 +554,19 @@ def _dates_in(texts: Any, times: Array) -> Form:
 def _times_in(texts: Any, times: Array) -> Form:
     """Times of day, or durations if one is longer than a day or is written with units."""
     parsed = parsed_spans(texts)
+    if pc.all(pc.match_substring_regex(texts, DECADES)).as_py():
+        parsed = np.full(len(texts), np.nan)
     share = float(times[np.isfinite(parsed)].sum() / times.sum())
     hours = hours_of(texts, ())
     clock = share > 0.0 and np.isfinite(hours[np.isfinite(parsed)]).all()
     if clock and not pc.any(pc.match_substring_regex(texts, _WITH_UNITS)).as_py():
         return Form("times", "", parsed, share)
     return Form("durations", "seconds", parsed, share)
+
+
+def _months_in(texts: Any, times: Array) -> Form:
+    parsed = parsed_months(texts)
+    return Form("durations", "months", parsed, float(times[np.isfinite(parsed)].sum() / times.sum()))
 
 
 def _are_days(present: Array) -> bool:

@@ -143,7 +143,7 @@ def plain_numbers(values: Any) -> Array:
 def numbers_of(values: Any, na: Sequence[str], form: str = "") -> Array:
     """Any column as float64 with NaN for gaps: nulls, infinities, gap texts and texts that are no numbers.
 
-    ``form`` is that of texts, one of `NUMBER_FORMS`. Times of day and durations are seconds.
+    ``form`` is that of texts, one of `NUMBER_FORMS`. Times of day and durations are seconds, those in years months.
     """
     if pa.types.is_dictionary(values.type):
         return _decoded(values, numbers_of(values.dictionary, na, form))
