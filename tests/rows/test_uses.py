@@ -31,6 +31,16 @@ def test_every_column_has_a_use() -> None:
     assert all(name in repr(schema) and f"<td>{name}</td>" in schema._repr_html_() for name in uses)
 
 
+def test_large_numbers_have_grouped_digits_and_no_exponents() -> None:
+    incomes = np.exp(RNG.normal(15.0, 3.0, 200))
+    schema = learn_schema(
+        pa.table({"x": incomes, "minus": -incomes, "day": 1e7 + np.arange(200) % 7, "gaps": [None, *incomes[1:]]})
+    )
+    detail = schema.uses()[0].detail
+    assert f"asinh((x - {np.median(incomes):,.0f}) / " in detail and "asinh((x + " in schema.uses()[1].detail
+    assert "e+" not in repr(schema) and f"become {np.median(incomes[1:]):,.0f}" in schema.uses()[3].detail
+
+
 def test_html_obeys_no_text() -> None:
     assert "<b>" not in learn_schema(pa.table({"<b>": [1.0, 2.0, 4.0]}))._repr_html_()
 

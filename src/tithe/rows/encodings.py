@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from tithe.core.data import Array
 from tithe.core.state_checks import Each, Integer, Number, Optional, Storable, Text, expect
+from tithe.core.wording import grouped
 from tithe.rows.forms import DATE_ORDERS, NUMBER_FORMS
 from tithe.rows.values import (
     as_text,
@@ -179,7 +180,7 @@ class DenseEncoding(ColumnEncoding):
     def _gap_words(self) -> str:
         if self.fill is None:
             return ""
-        return f"; gaps become {self.fill:.6g}{' and are marked' if self.marked else ''}"
+        return f"; gaps become {grouped(self.fill)}{' and are marked' if self.marked else ''}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -235,10 +236,11 @@ class NumberEncoding(DenseEncoding):
 
     def describe(self) -> str:
         scaled = (self.center, self.spread) != (0.0, 1.0)
-        words = f"centred at {self.center:.6g}, divided by {self.spread:.6g}" if scaled else "as it is"
-        tails = (
-            "" if self.reach is None else f"long tails drawn in, asinh((x - {self.middle:.6g}) / {self.reach:.6g}); "
-        )
+        words = f"centred at {grouped(self.center)}, divided by {grouped(self.spread)}" if scaled else "as it is"
+        tails = ""
+        if self.reach is not None:
+            away = f"x {'-' if self.middle >= 0.0 else '+'} {grouped(abs(self.middle))}"
+            tails = f"long tails drawn in, asinh(({away}) / {grouped(self.reach)}); "
         return _FORM_WORDS[self.form] + tails + words + self._gap_words()
 
 
@@ -294,7 +296,9 @@ class VectorEncoding(DenseEncoding):
 
     def describe(self) -> str:
         scaled = (self.center, self.spread) != (0.0, 1.0)
-        words = f", all centred at {self.center:.6g}, divided by {self.spread:.6g}" if scaled else ", as they are"
+        words = (
+            f", all centred at {grouped(self.center)}, divided by {grouped(self.spread)}" if scaled else ", as they are"
+        )
         return f"{self.size} numbers{words}{self._gap_words()}"
 
 
@@ -385,7 +389,7 @@ class DateEncoding(DenseEncoding):
 
     def describe(self) -> str:
         scaled = (self.center, self.spread) != (0.0, 1.0)
-        words = f", centred at {self.center:.6g}, divided by {self.spread:.6g}" if scaled else ""
+        words = f", centred at {grouped(self.center)}, divided by {grouped(self.spread)}" if scaled else ""
         written = {"mdy": ", written month first", "dmy": ", written day first"}.get(self.order, "")
         waves = f"; time of {', '.join(self.cycles)}" if self.cycles else ""
         return f"{self._unit}{written}{words}{waves}{self._gap_words()}"

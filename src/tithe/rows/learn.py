@@ -19,6 +19,7 @@ from scipy import sparse
 from tithe.core.data import Array
 from tithe.core.errors import NoRowsError
 from tithe.core.parallel import available_threads
+from tithe.core.wording import grouped
 from tithe.rows.doubts import doubts_of_values
 from tithe.rows.effects import effect_scale, words_scale
 from tithe.rows.encodings import (
@@ -215,7 +216,7 @@ def _nearly_constant(value: Any, times: int, n_values: int) -> str:
     n_others = n_values - times
     if n_values < _ROWS_TO_NOTE or not 0 < n_others <= max(1.0, (1.0 - _NEARLY) * n_values):
         return ""
-    shown = f"{value:.6g}" if isinstance(value, float) else repr(value)[:MOST_QUOTED]
+    shown = grouped(value) if isinstance(value, float) else repr(value)[:MOST_QUOTED]
     return f"nearly constant, {n_others:,} of {n_values:,} values {'is' if n_others == 1 else 'are'} not {shown}"
 
 
