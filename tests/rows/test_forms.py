@@ -88,6 +88,7 @@ def test_signs_of_amounts():
     ("texts", "said"),
     [
         (["1,234", "2,345", "9,870"] * 9, "commas are taken to group thousands"),
+        (["$1.234", "$2.345", "$9.870"] * 9, "its points are taken to begin decimals, but may group thousands"),
         (["$5.50", "€6.10", "$7.25"] * 9, "$ and € are taken as one unit"),
         (["5%", "7%", "0.08"] * 9, "some values have a per cent sign"),
         (["03/04/2025", "05/06/2025", "11/12/2025"] * 9, "read with the month first, but may have the day first"),

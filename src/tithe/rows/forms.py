@@ -282,7 +282,10 @@ def number_form(texts: Any, times: Array, plain: Array) -> Form:
     best = max(forms, key=lambda form: form.share)
     doubts = []
     if best.name == "point" and forms[2].share == best.share and (forms[2].parsed != best.parsed).any():
-        doubts.append("its commas are taken to group thousands, but may begin decimals")
+        if pc.any(pc.match_substring(texts, ",")).as_py():
+            doubts.append("its commas are taken to group thousands, but may begin decimals")
+        else:
+            doubts.append("its points are taken to begin decimals, but may group thousands")
     if pc.any(pc.match_substring_regex(texts, r"^[+-]?0\d")).as_py():
         doubts.append("leading zeros, as codes have them, are left out")
     marks = (
