@@ -105,8 +105,8 @@ def holds_numbers(column: Any) -> bool:
 
 def _is_number(value: Any) -> bool:
     """Whether a Python object is a finite real number."""
-    is_other = isinstance(value, (bool, np.timedelta64))  # which are real numbers, too
-    return isinstance(value, Real) and not is_other and bool(abs(value) <= sys.float_info.max)
+    is_real = isinstance(value, Real) and not isinstance(value, (bool, np.timedelta64))  # which count as real
+    return is_real and bool(abs(value) <= sys.float_info.max)
 
 
 def n_gaps(column: Any) -> int:
