@@ -225,6 +225,10 @@ def test_codes_stay_categories(text):
 def test_losses_by_type():
     assert "2 infinite values" in learned([1.0, np.inf, 3.0, -np.inf, 4.0])[0].doubt
     assert "above 2**53" in learned([2**60 + i * 7 for i in (5, 1, 3)])[0].doubt
+    assert (
+        "above 2**53" in learned([2**53 + 1, 5, 3])[0].doubt
+        and "above 2**53" in learned(["9007199254740993", "5"])[0].doubt
+    )
     assert "more digits" in learned([decimal.Decimal(f"0.{i}{'1' * 20}") for i in (5, 1, 3)])[0].doubt
     moments = pd.to_datetime(["2020-01-01 10:00", "2020-05-01 13:00", "2020-07-01 09:00"])
     assert "zone Asia/Tokyo are taken in UTC" in learned(pa.array(moments.tz_localize("Asia/Tokyo")))[0].doubt

@@ -12,8 +12,9 @@ import pyarrow.compute as pc
 
 from tithe.core.data import Array
 
-_LARGEST_WHOLE = 2**53  # above it float64 leaves whole numbers out
+_LARGEST_WHOLE = 2**53  # which 2**53 + 1 is read as
 _SURE_DIGITS = 15  # float64 holds every number of so many digits
+_MOST_LOOKED_AT = 4096  # texts of many digits that floats are not written as
 _WHOLE = "whole numbers above 2**53 are rounded"
 _DIGITS = "numbers with more digits than float64 holds are rounded"
 _CLOSE = "moments less than a microsecond apart are taken as one"
@@ -35,7 +36,7 @@ def doubts_of_values(values: Any, n_distinct: int, largest: float) -> list[str]:
         n_infinite = pc.sum(pc.is_inf(wide)).as_py() or 0
         return [f"{n_infinite:,} infinite values became gaps"] if n_infinite else []
     if pa.types.is_integer(values.type):
-        return [_WHOLE] if largest > _LARGEST_WHOLE else []
+        return [_WHOLE] if largest >= _LARGEST_WHOLE else []
     if pa.types.is_decimal(values.type):
         present = values.drop_null()
         return lost_digits(present.cast(pa.string()), present.cast(pa.float64()).to_numpy(zero_copy_only=False))
@@ -53,9 +54,15 @@ def lost_digits(texts: Any, numbers: Array) -> list[str]:
     ['whole numbers above 2**53 are rounded']
     """
     many = np.asarray(pc.match_substring_regex(texts, _MANY_DIGITS).fill_null(False), bool) & np.isfinite(numbers)
-    pairs = zip(texts.filter(pa.array(many)).to_pylist(), numbers[many].tolist(), strict=True)
+    places = np.flatnonzero(many)
+    as_floats_are = np.asarray(
+        pc.equal(texts.take(pa.array(places)), pa.array(numbers[places]).cast(pa.string())), bool
+    )
+    places = places[~as_floats_are]
+    places = places[:: -(-len(places) // _MOST_LOOKED_AT) or 1]
+    pairs = zip(texts.take(pa.array(places)).to_pylist(), numbers[places].tolist(), strict=True)
     rounded = np.array([abs(number) for text, number in pairs if _is_rounded(text, number)])
-    found = [(_WHOLE, (rounded > _LARGEST_WHOLE).any()), (_DIGITS, (rounded <= _LARGEST_WHOLE).any())]
+    found = [(_WHOLE, (rounded >= _LARGEST_WHOLE).any()), (_DIGITS, (rounded < _LARGEST_WHOLE).any())]
     return [doubt for doubt, is_found in found if is_found]
 
 

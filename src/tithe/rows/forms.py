@@ -89,7 +89,7 @@ _LIKE = (  # what is said of a column of text that looks like something else
     (r"(?i)\b\d{1,4}[./-]\d{1,2}[./-]\d{1,4}\b|\d{4}[\s-]*[WQ]\d|\b(?:" + "|".join(_NAMES) + r")[a-z]*\b.*\d"
      r"|^\d{1,2}\.?\s(?:de\s)?\pL{3,}\.?,?\s(?:de\s)?\d{4}\b", 1, "dates in a form that is not read"),
     (r"(?i)^[+-]?0x[0-9a-f]+$", 1, "hexadecimal numbers"),
-    (r"[$€£¥₹]\s?\d|\d\s?[$€£¥₹]", 1, "amounts of money in a form that is not read"),
+    (r"^.{0,12}(?:[$€£¥₹]\s?\d|\d\s?[$€£¥₹]).{0,20}$", 1, "amounts of money in a form that is not read"),
     (r"^\s*[<>~≈]?\s*[+-]?\d[\d.,]*\s*([A-Za-z%°µ\"'/²³+]{1,10})$", 10, "amounts with a unit"),
 )  # fmt: skip
 
