@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import decimal
 import json
 
 import numpy as np
@@ -14,7 +15,7 @@ import pytest
 import tithe
 from tithe.rows.forms import parsed_amounts, parsed_dates, parsed_spans
 from tithe.rows.learn import learn_schema
-from tithe.rows.schema import TableSchema
+from tithe.rows.schema import TableSchema, frame_table
 from tithe.rows.values import days_of
 
 RNG = np.random.default_rng(0)
@@ -48,6 +49,36 @@ def test_amounts_are_numbers(write):
     np.testing.assert_allclose(units[:, 0], NUMBERS, rtol=1e-12)
 
 
+def test_thousands_millions_and_billions():
+    texts = pa.array(
+        ["$1.2M", "$50.0K", "-€3k", "$2bn", "4 million USD", "($1.5b)", "1.2M", "70k", "$1e3K", "5 m", "5m"]
+    )
+    wanted = [1.2e6, 5e4, -3e3, 2e9, 4e6, -1.5e9, 1.2e6, 7e4, np.nan, np.nan, np.nan]
+    np.testing.assert_array_equal(parsed_amounts(texts, "point"), wanted)
+    for mark, doubt in (("$", ""), ("", "K, M and B are taken as thousands, millions and billions")):
+        column, units = learned([f"{mark}{x / 1e3:.5f}K" for x in NUMBERS])
+        assert column.what == "number" and column.doubt == doubt
+        np.testing.assert_allclose(units[:, 0], NUMBERS, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "texts", [["$50.00", "$1,250.50", "$7.00"] * 9, ["2013-05-01", "2013-06-02", "2013-06-03"] * 9]
+)
+def test_categories_of_amounts_and_dates_are_read_as_their_texts_are(texts):
+    column, units = learned(texts)
+    for ordered in (False, True):
+        values = pa.array(pd.Categorical(texts, sorted(set(texts)), ordered=ordered))
+        as_category, same = learned(values)
+        assert as_category == column
+        np.testing.assert_array_equal(same, units)
+
+
+def test_categories_of_plain_numbers_stay_categories():
+    for texts in (["1", "2", "3"] * 9, ["1", "2", "3", "x"] * 9):
+        column, _ = learned(pa.array(texts).dictionary_encode())
+        assert column.what == "category" and not column.doubt
+
+
 def test_signs_of_amounts():
     texts = pa.array(["-$5", "$-5", "(5.00)", "\u22125", "+5", "5-", "$", "", None])
     np.testing.assert_array_equal(parsed_amounts(texts, "point"), [-5, -5, -5, -5, 5, *[np.nan] * 4])
@@ -57,16 +88,30 @@ def test_signs_of_amounts():
     ("texts", "said"),
     [
         (["1,234", "2,345", "9,870"] * 9, "commas are taken to group thousands"),
+        (["$1.234", "$2.345", "$9.870"] * 9, "its points are taken to begin decimals, but may group thousands"),
         (["$5.50", "€6.10", "$7.25"] * 9, "$ and € are taken as one unit"),
         (["5%", "7%", "0.08"] * 9, "some values have a per cent sign"),
         (["03/04/2025", "05/06/2025", "11/12/2025"] * 9, "read with the month first, but may have the day first"),
         (["31/12/25", "30/11/24", "29/10/23"] * 9, "years of two digits"),
+        (["18. März 2014", "19. März 2014", "1. Mai 2015"] * 9, "looks like dates in a form that is not read"),
+        (["0x1F", "0xFF", "0x0a"] * 9, "looks like hexadecimal numbers"),
+        (["$5 to 7", "$3 to 9", "$1 to 2"] * 9, "looks like amounts of money in a form that is not read"),
+        (["20140418T133900+0200", "20140419T133900"] * 9, "times of another zone, such as +0200, are taken"),
         (["1991 W06", "1991 W07", "1991 W08"] * 9, "looks like dates in a form that is not read"),
         ([f"{i} km" for i in range(12)] * 3, "looks like amounts with a unit"),
         (["[1.0, 2.5]", "[0.1, 7]", "[3, 4e-5]"] * 9, "looks like vectors written as text"),
         (["1.5", "2", "3", "none of it"] * 9, "75% of the texts are numbers, others are such as 'none of it'"),
         (["007", "012", "123"] * 9, "leading zeros"),
         (["20130131", "20130201", "20130915"] * 9, "look like dates, but are taken as numbers"),
+        (["Apr-14", "May-14", "Jan-99"] * 9, "years of two digits"),
+        (["Fri Apr 18 13:39:00 +0200 2014", "Sat Apr 19 13:39:00 +0000 2014"] * 9, "such as +0200, are taken"),
+        (["13-Feb-65", "14-Feb-65", "28-Mar-99"] * 9, "years of two digits"),
+        ([str(2**60 + i * 7) for i in (5, 1, 3)], "whole numbers above 2**53 are rounded"),
+        ([f"{2**60 + i * 7:,}" for i in (5, 1, 3)], "whole numbers above 2**53 are rounded"),
+        ([f"0.1{i}{'1' * 20}" for i in (5, 1, 3)], "numbers with more digits than float64 holds are rounded"),
+        (["2020-01-01T10:00+02:00", "2020-05-01T10:00+02:00"] * 9, "times of another zone, such as +02:00, are taken"),
+        (["1/31/2020 10:00 -0500", "2/1/2020 1:00 +00:00"] * 9, "times of another zone, such as -0500, are taken"),
+        (["2020-01-01 10:00:00.0000001", "2020-01-01 10:00:00.0000002"] * 9, "less than a microsecond apart"),
     ],
 )
 def test_what_can_be_read_in_two_ways_is_said(texts, said):
@@ -86,6 +131,10 @@ def test_what_can_be_read_in_two_ways_is_said(texts, said):
         ("%B %d, %Y %I:%M %p", "dmy"),
         ("%a, %d %b %Y %H:%M:%S GMT", "dmy"),
         ("%d-%b-%Y", "dmy"),
+        ("%Y%m%dT%H%M%S", "dmy"),
+        ("%a %b %d %H:%M:%S %Y", "dmy"),
+        ("%a %b %d %H:%M:%S +0000 %Y", "dmy"),
+        ("%Y%m%dT%H%MZ", "dmy"),
     ],
 )
 def test_dates_in_many_forms(pattern, order):
@@ -104,10 +153,12 @@ def test_dates_have_the_bits_of_typed_ones():
 
 
 def test_months_and_quarters():
-    texts = pa.array(["1939 Jan", "May 2013", "2013-05", "2013 Q2", "2/30/2013", "13/13/2013", "maybe 3"])
+    texts = pa.array(["1939 Jan", "May 2013", "2013-05", "2013 Q2", "May-13", "2/30/2013", "13/13/2013", "maybe 3"])
     days = parsed_dates(texts, "mdy")
-    wanted = [np.datetime64(day).astype(int) for day in ("1939-01-01", "2013-05-01", "2013-05-01", "2013-04-01")]
-    assert days[:4].tolist() == wanted and np.isnan(days[4:]).all()
+    wanted = [
+        np.datetime64(day).astype(int) for day in ("1939-01-01", "2013-05-01", "2013-05-01", "2013-04-01", "2013-05-01")
+    ]
+    assert days[:5].tolist() == wanted and np.isnan(days[5:]).all()
 
 
 def test_times_and_durations():
@@ -115,6 +166,9 @@ def test_times_and_durations():
     for values in (
         [f"{int(h)}:{int(h % 1 * 60):02}" for h in hours],
         [datetime.time(int(h), int(h % 1 * 60)) for h in hours],
+        [f"{datetime.time(int(h), int(h % 1 * 60)):%I:%M %p}" for h in hours],
+        [f"{datetime.time(int(h), int(h % 1 * 60)):%I:%M:%S %p}".lower() for h in hours],
+        [f"{datetime.time(int(h), int(h % 1 * 60)):%I:%M%p}".replace("M", ".m.") for h in hours],
     ):
         column, units = learned(values)
         assert column.what == "time" and units.shape[1] == 7
@@ -128,7 +182,31 @@ def test_times_and_durations():
         column, units = learned(values)
         assert column.what == "number" and column.encoding.form == "seconds"
         np.testing.assert_allclose(units[:, 0], [span.total_seconds() for span in spans])
-    assert np.isnan(parsed_spans(pa.array(["5m", "3 s", "10:75", "13:00 pm", "x"]))).all()
+    assert np.isnan(parsed_spans(pa.array(["5m", "10:75", "13:00 pm", "x", "3 S", "P1M", "P1Y2M"]))).all()
+
+
+@pytest.mark.parametrize(
+    ("write", "unit", "form"),
+    [
+        ("{}s", 1, "seconds"),
+        ("{} s", 1, "seconds"),
+        ("{} weeks", 604_800, "seconds"),
+        ("{}.5 hours", 3600, "seconds"),
+        ("P{}W", 604_800, "seconds"),
+        ("{} months", 1, "months"),
+        ("{} yrs", 12, "months"),
+        ("P{}M", 1, "months"),
+    ],
+)
+def test_durations_in_one_unit(write, unit, form):
+    numbers = RNG.integers(1, 99, 40)
+    column, units = learned([write.format(i) for i in numbers])
+    assert column.what == "number" and column.encoding.form == form and not column.doubt
+    np.testing.assert_allclose(units[:, 0], unit * (numbers + 0.5 * (".5" in write)))
+
+
+def test_decades_are_no_durations():
+    assert learned(["60s", "70s", "80s", "90s"] * 9)[0].what == "category"
 
 
 def test_texts_that_nobody_would_write_have_no_form():
@@ -147,6 +225,53 @@ def test_codes_stay_categories(text):
 def test_losses_by_type():
     assert "2 infinite values" in learned([1.0, np.inf, 3.0, -np.inf, 4.0])[0].doubt
     assert "above 2**53" in learned([2**60 + i * 7 for i in (5, 1, 3)])[0].doubt
+    assert (
+        "above 2**53" in learned([2**53 + 1, 5, 3])[0].doubt
+        and "above 2**53" in learned(["9007199254740993", "5"])[0].doubt
+    )
+    assert "more digits" in learned([decimal.Decimal(f"0.{i}{'1' * 20}") for i in (5, 1, 3)])[0].doubt
+    moments = pd.to_datetime(["2020-01-01 10:00", "2020-05-01 13:00", "2020-07-01 09:00"])
+    assert "zone Asia/Tokyo are taken in UTC" in learned(pa.array(moments.tz_localize("Asia/Tokyo")))[0].doubt
+    assert "microsecond" in learned(pa.array(pd.to_datetime([10**18, 10**18 + 1])))[0].doubt
+    assert "microsecond" in learn_schema(pa.table({"x": pa.array(pd.to_datetime([1, 2])), "y": [1, 2]})).losses()[0]
+    sizes = pd.Categorical(["S", "M", "L"] * 9, ["S", "M", "L"], ordered=True)
+    assert "order of its categories" in learned(pa.array(sizes))[0].doubt
+
+
+def test_nothing_is_said_of_values_that_keep_all_their_digits():
+    for values in (
+        [f"{x:.17g}" for x in NUMBERS],
+        [f"{x:.30f}" for x in NUMBERS],
+        [f"{x:.18e}" for x in NUMBERS],
+        [f"{x:.2f}" + "0" * 20 for x in NUMBERS],
+        [decimal.Decimal(str(x)) for x in NUMBERS],
+        [f"2020-01-01T10:{i}:00+00:00" for i in range(10, 60)],
+        pa.array(pd.to_datetime(["2020-01-01 10:00", "2020-05-01 13:00"], utc=True)),
+        pa.array(pd.to_timedelta(np.arange(50) * 10**15)),
+        pa.array(pd.Categorical(["S", "L"] * 9, ["S", "L"], ordered=True)),
+    ):
+        assert not learned(values)[0].doubt
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ([pd.Timestamp("2020-01-01"), 1.5] * 15, "others are such as '1.5'"),
+        ([pd.Timestamp("2020-01-01")] * 29 + [1.5], "'1.5', are not readable"),
+        ([datetime.timedelta(3), 2] * 15, "others are such as '2'"),
+        ([datetime.datetime(2020, 1, 1), pd.Timestamp("2020-01-01 10:00+09:00")] * 15, "times of another zone"),
+        ([2**70 + 1, 2**71 + 1] * 15, "whole numbers above 2**53 are rounded"),
+    ],
+)
+def test_objects_of_several_types_are_not_taken_for_one(values, said):
+    frame = pd.DataFrame({"x": pd.Series(values, dtype=object), "beside": RNG.normal(size=30)})
+    assert said in learn_schema(frame_table(frame)).losses()[0]
+
+
+def test_a_moment_among_days_keeps_its_time():
+    days = pd.Series([datetime.date(2020, 1, 1), pd.Timestamp("2020-01-02 12:00"), None], dtype=object)
+    _, units = learned(frame_table(pd.DataFrame({"x": days})).column("x"))
+    assert units[:2, 0].tolist() == [18262, 18263.5]
 
 
 # -- vectors ---------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ import random
 from datetime import date
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 from example_table import text_table, typed_table
@@ -214,3 +215,11 @@ def test_zero_stays_zero_in_the_units_of_a_column():
     schema = learn_schema(pa.table({"a": values}))
     units = schema.original_units(schema.encode(pa.table({"a": [0.0, values[-1]]})))
     assert units[0, 0] == 0.0 and units[1, 0] == pytest.approx(values[-1])
+
+
+@pytest.mark.parametrize("kind", ["complex128", "complex64", "object", "longdouble"])
+def test_columns_that_arrow_does_not_know_are_refused_by_name(kind):
+    frame = pd.DataFrame({"a": [1.0, 2.0], "b": np.array([1.0, 2.0] if kind == "longdouble" else [1j, 2.0], kind)})
+    remedy = r"Drop it from the frame\." if kind == "longdouble" else "Drop it.*, or make columns of its real"
+    with pytest.raises(ValueError, match=rf"Column 'b' holds values of the type .*, which are no features\. {remedy}"):
+        open_dataset(frame)

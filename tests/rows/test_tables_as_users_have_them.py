@@ -98,6 +98,24 @@ def test_frames_are_taken_alike_everywhere() -> None:
     assert stream.coreset().n_features == stream.coreset().schema.n_features
 
 
+def test_numbers_as_python_objects_keep_their_units() -> None:
+    frame = table()[["a", "b"]]
+    typed = tithe.build_coreset(frame, objective=GOAL, coreset_size=100, random_state=0)
+    for encode in ("auto", False):
+        same = tithe.build_coreset(
+            frame.astype({"a": object}), objective=GOAL, coreset_size=100, random_state=0, encode=encode
+        )
+        np.testing.assert_array_equal(same.X, typed.X)
+        assert same.schema is None
+    model = tithe.CoresetKMeans(2, random_state=0).fit(frame.astype(object))
+    assert model.schema_ is None
+    np.testing.assert_array_equal(model.predict(frame), model.predict(frame.astype(object)))
+    for value in (None, np.nan, np.inf, "x", True, pd.Timedelta(1), np.timedelta64(1, "s"), 2**1024):
+        values = pd.Series([value, *frame["a"][1:]], dtype=object)
+        with pytest.raises(ValueError, match=r"Column 'a' is not numeric \(Object\)"):
+            tithe.CoresetKMeans(2, encode=False).fit(frame.assign(a=values))
+
+
 def test_a_stream_with_a_schema_is_resumed_forked_and_merged(tmp_path) -> None:
     frame = table()
     stream = tithe.CoresetStream(GOAL, coreset_size=50, leaf_size=200, random_state=0).push(frame[:400])

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import datetime
+import decimal
+
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -11,6 +14,7 @@ from example_table import text_table, typed_table
 import tithe
 from tithe.rows.learn import learn_schema
 from tithe.rows.schema import ColumnUse, ColumnWatch
+from tithe.rows.uses import TableOptions
 
 RNG = np.random.default_rng(0)
 FRAME = pd.DataFrame({"size": np.tile([1.0, 2.0, 4.0], 10), "code": [f"a{i}" for i in range(30)]})
@@ -25,6 +29,16 @@ def test_every_column_has_a_use() -> None:
     assert sum(use.features for use in uses.values()) == schema.n_features
     assert schema.losses()[0].startswith("'customer_id': left out")
     assert all(name in repr(schema) and f"<td>{name}</td>" in schema._repr_html_() for name in uses)
+
+
+def test_large_numbers_have_grouped_digits_and_no_exponents() -> None:
+    incomes = np.exp(RNG.normal(15.0, 3.0, 200))
+    schema = learn_schema(
+        pa.table({"x": incomes, "minus": -incomes, "day": 1e7 + np.arange(200) % 7, "gaps": [None, *incomes[1:]]})
+    )
+    detail = schema.uses()[0].detail
+    assert f"asinh((x - {np.median(incomes):,.0f}) / " in detail and "asinh((x + " in schema.uses()[1].detail
+    assert "e+" not in repr(schema) and f"become {np.median(incomes[1:]):,.0f}" in schema.uses()[3].detail
 
 
 def test_html_obeys_no_text() -> None:
@@ -53,6 +67,49 @@ def test_watch_counts_what_training_rows_had_not() -> None:
     watched = {watch.name: watch for watch in schema.watch(rows)}
     assert watched["age"] == ColumnWatch("age", rows=4, gaps=2, unreadable=1, outside=1, had_gaps=True)
     assert watched["colour"] == ColumnWatch("colour", rows=4, gaps=2, unseen=1, had_gaps=True)
+
+
+def test_watch_counts_texts_of_new_words_alone() -> None:
+    texts = [f"the order {word} came late" for word in "abcdefghijklmnopqrstuvwxyz"]
+    schema = learn_schema(pa.table({"x": texts}))
+    assert schema.columns[0].what == "text" and not schema.watch(pa.table({"x": texts}))[0].fault
+    rows = ["Order!", "nobody knows", "...", None, "nobody knows", "knows nobody late"]
+    assert schema.watch(pa.table({"x": rows}))[0] == ColumnWatch("x", rows=6, gaps=1, unseen=2)
+
+
+def test_watch_counts_vectors_far_outside() -> None:
+    schema = learn_schema(pa.table({"x": RNG.uniform(0.0, 1.0, (30, 3)).tolist()}))
+    rows = [[0.5, 1.2, 0.1], [0.5, 1.7, -9.0], [0.5, None, 0.5], None]
+    assert schema.watch(pa.table({"x": pa.array(rows)}))[0] == ColumnWatch("x", rows=4, gaps=2, outside=1)
+
+
+def test_watch_counts_what_is_no_truth() -> None:
+    schema = learn_schema(pa.table({"x": ["yes", "no"] * 15}))
+    for values in ([1, 0, 5, None], [1.0, 0.5, np.nan, 0.0], ["yes", "5", "", "1"]):
+        assert schema.watch(pa.table({"x": values}))[0] == ColumnWatch("x", rows=4, gaps=2, unreadable=1)
+    for values in (["maybe"] * 20, [5] * 20, [0.5] * 19 + [7.0]):
+        with pytest.raises(ValueError, match=r"Column 'x' holds .* such as .*, but it held yes or no when"):
+            schema.encode(pa.table({"x": values}))
+
+
+@pytest.mark.parametrize("values", [["red", "blue"] * 15, [f"the {i} and more" for i in range(30)]])
+def test_dates_and_fractions_are_refused_where_text_was(values) -> None:
+    schema = learn_schema(pa.table({"x": values}))
+    for new in ([1.5, 2.0], [decimal.Decimal("0.5")], [datetime.date(2020, 1, 1)], [datetime.datetime(2020, 1, 1)]):
+        with pytest.raises(ValueError, match=r"Column 'x' is .*, but it held values of another type"):
+            schema.encode(pa.table({"x": new}))
+    for new in ([1, 2], [1.0, None], [None, None], ["1.5", "2020-01-01"]):
+        schema.encode(pa.table({"x": new}))
+
+
+@pytest.mark.parametrize("categories", ["auto", "hash"])
+def test_fractions_are_taken_where_categories_were_numbers(categories) -> None:
+    options = TableOptions(categories=categories)
+    for values in (pd.Categorical([0.5, 1.5] * 15), ["0.5", "1.5", "none"] * 10):
+        schema = learn_schema(pa.table({"x": pa.array(values)}), options)
+        assert schema.columns[0].what == "category"
+        wanted = schema.encode(pa.table({"x": ["0.5", "1.5"]}))
+        np.testing.assert_array_equal(schema.encode(pa.table({"x": [0.5, 1.5]})), wanted)
 
 
 @pytest.mark.parametrize(
@@ -98,4 +155,16 @@ def test_columns_of_nearly_one_value_are_noted() -> None:
     frame = pd.DataFrame(table.to_pydict())
     with pytest.warns(tithe.EncodingWarning, match="These columns need a look:\n- 'number': nearly constant"):
         tithe.build_coreset(frame, objective="kmeans", coreset_size=100, random_state=0)
-    assert not learn_schema(table.slice(0, 500)).notes()  # too few rows to tell
+    assert learn_schema(table.slice(0, 100)).notes()[0] == "'number': nearly constant, 1 of 100 values is not 3."
+    assert not learn_schema(table.slice(0, 99)).notes()  # too few rows to tell
+
+
+def test_columns_without_information_are_said_to_be_left_out() -> None:
+    n = 30
+    columns = {"number": [3.0] * n, "word": ["a"] * n, "yes": [True] * n, "day": [np.datetime64("2020-01-01")] * n}
+    frame = pd.DataFrame({**columns, "gaps": [np.nan] * n, "no words": [None] * n, "fine": RNG.normal(size=n)})
+    with pytest.warns(tithe.EncodingWarning, match="'number': left out: every row has the same value") as caught:
+        schema = tithe.open_dataset(frame).schema
+    assert len(caught) == 1 and [use.name for use in schema.uses() if use.loss] == list(frame)[:-1]
+    assert all("left out: no row has a value" in loss for loss in schema.losses()[-2:])
+    assert not learn_schema(pa.table(frame), TableOptions(columns=list(frame))).losses()

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 from tithe.core.data import html_facts
 from tithe.core.state_checks import Number, Optional, Storable, expect
+from tithe.core.wording import grouped
 
 Kind = Literal["bound", "exact", "estimate"]
 Quantity = Literal["cost", "excess_loss", "log_likelihood", "score", "mse"]
@@ -247,15 +248,6 @@ def percent(share: float) -> str:
 
 def _at_most(share: float) -> str:
     return percent(share) if 0.0 < share < _TINY else f"at most {percent(share)}"
-
-
-def grouped(value: float, digits: int = 6) -> str:
-    """A number with at least so many digits, those before the point in groups of three.
-
-    >>> grouped(1234567.8), grouped(298690.64, 8), grouped(0.00123456789)
-    ('1,234,568', '298,690.64', '0.00123457')
-    """
-    return f"{value:,.0f}" if 10.0**digits <= abs(value) < 1e15 else f"{value:,.{digits}g}"
 
 
 def share_of_all(share: float) -> str:

@@ -10,10 +10,10 @@ from scipy.special import expit, log_softmax, softmax
 from sklearn.exceptions import ConvergenceWarning
 
 from tithe.certify import bound_certificate
-from tithe.certify.certificate import grouped
 from tithe.core.data import Array, Block
 from tithe.core.errors import warn_caller
 from tithe.core.passes import DataPass
+from tithe.core.wording import grouped
 from tithe.fit.collections import lazy_on_collections
 from tithe.linear.learner import CORESET_TOL_RATIO, TOLERANCE, CoresetLinearClassifier, LinearFit
 from tithe.linear.logistic_objective import LogisticObjective

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import sys
 from collections.abc import Sequence
+from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 import narwhals.stable.v2 as nw
@@ -78,7 +79,7 @@ def canonical(X: Any) -> Any:
 
 
 def _numbers(frame: Any) -> Array:
-    text = [name for name, dtype in frame.schema.items() if not (dtype.is_numeric() or dtype == nw.Boolean)]
+    text = [column.name for column in frame.iter_columns() if not holds_numbers(column)]
     if text:
         raise ValueError(
             f"Column {text[0]!r} is not numeric ({frame.schema[text[0]]}). encode=True makes numbers of text, dates "
@@ -94,6 +95,19 @@ def _refuse_gaps(frame: Any) -> None:
                 f"Input X contains NaN or infinity: column {str(column.name)!r} has {n_gaps(column):,} such values. "
                 "encode=True fills and marks them, and standardizes numbers; or fill them beforehand."
             )
+
+
+def holds_numbers(column: Any) -> bool:
+    """Whether a column of a frame has numbers or Booleans: by its type, or finite numbers alone as Python objects."""
+    if column.dtype != nw.Object:
+        return bool(column.dtype.is_numeric() or column.dtype == nw.Boolean)
+    return len(column) > 0 and all(map(_is_number, column.to_numpy()))
+
+
+def _is_number(value: Any) -> bool:
+    """Whether a Python object is a finite real number."""
+    is_real = isinstance(value, Real) and not isinstance(value, (bool, np.timedelta64))  # which count as real
+    return is_real and bool(abs(value) <= sys.float_info.max)
 
 
 def n_gaps(column: Any) -> int:

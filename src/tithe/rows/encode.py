@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import narwhals.stable.v2 as nw
 import numpy as np
 import pyarrow as pa
 
 from tithe.core.data import Array
 from tithe.core.params import ENCODE, check_value
-from tithe.rows.arrays import is_frame, n_gaps, named_columns
+from tithe.rows.arrays import holds_numbers, is_frame, n_gaps, named_columns
 from tithe.rows.encodings import DateEncoding, NumberEncoding
 from tithe.rows.learn import feature_sums, learn_from_all_rows, learn_schema, scaled_features, value_counts
 from tithe.rows.schema import TableSchema, frame_table
@@ -103,6 +102,6 @@ def refuse_other_width(schema: TableSchema | None, n_features: int, what: str = 
 def _needs_schema(frame: Any, takes_gaps: bool) -> bool:
     """Whether a frame holds anything but numbers and Booleans; with ``takes_gaps``, but finite ones."""
     columns = list(named_columns(frame).iter_columns())  # names may be numbers
-    if any(not (column.dtype.is_numeric() or column.dtype == nw.Boolean) for column in columns):
+    if not all(map(holds_numbers, columns)):
         return True
     return takes_gaps and any(map(n_gaps, columns))

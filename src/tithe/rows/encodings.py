@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, fields
 from functools import lru_cache
-from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, NamedTuple
 from zlib import crc32
 
@@ -21,6 +20,7 @@ import pyarrow as pa
 
 from tithe.core.data import Array
 from tithe.core.state_checks import Each, Integer, Number, Optional, Storable, Text, expect
+from tithe.core.wording import grouped
 from tithe.rows.forms import DATE_ORDERS, NUMBER_FORMS
 from tithe.rows.values import (
     as_text,
@@ -32,6 +32,8 @@ from tithe.rows.values import (
     is_span,
     is_text,
     numbers_of,
+    parsed_days,
+    parsed_numbers,
     plain_numbers,
     truths_of,
     value_type,
@@ -43,7 +45,7 @@ from tithe.rows.values import (
 
 _LEAST_SPREAD = 1e-290  # its reciprocal is finite
 MOST_QUOTED = 60  # characters of a value that a message quotes
-_ENOUGH_TO_JUDGE = 20  # texts that are no numbers: fewer are odd values, more are another column
+_ENOUGH_TO_JUDGE = 20  # values that are no numbers: fewer are odd values, more are another column
 _DATE_CYCLES = ("year", "week", "day")
 
 
@@ -60,8 +62,8 @@ class Faults(NamedTuple):
 
     gaps: int
     unreadable: int = 0
-    numbers: Array | None = None  # (n,) in the units of the column, NaN for gaps; None for categories and texts
-    unknown: Mapping[str, int] = MappingProxyType({})  # how often values occur that have no feature of their own
+    numbers: Array | None = None  # (n,) or (n, size), in the units of the column; None for categories and texts
+    unseen: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,8 +109,11 @@ class ColumnEncoding(Storable, ABC):
         return [(0.0, 1.0)] * self.width
 
     @abstractmethod
-    def faults(self, values: Any, na: Sequence[str]) -> Faults:
-        """What the values are that those it was learned from were not."""
+    def faults(self, values: Any, na: Sequence[str], noted: Collection[int] | None = None) -> Faults:
+        """What the values are that those it was learned from were not.
+
+        ``noted`` are the CRC-32 of the values and words without a feature of their own, None if not all are known.
+        """
 
     def to_json(self) -> dict[str, Any]:
         return {"kind": self.kind, **{field.name: getattr(self, field.name) for field in fields(self)}}
@@ -142,7 +147,7 @@ class DenseEncoding(ColumnEncoding):
     def read(self, values: Any, na: Sequence[str]) -> Array:
         """The values as numbers (n,), in the units of the column, NaN for gaps and what is not readable."""
 
-    def faults(self, values: Any, na: Sequence[str]) -> Faults:
+    def faults(self, values: Any, na: Sequence[str], noted: Collection[int] | None = None) -> Faults:
         numbers = self.read(values, na)
         missing, unreadable = np.flatnonzero(np.isnan(numbers)), 0
         if len(missing) and is_text(value_type(values.type)):
@@ -175,7 +180,7 @@ class DenseEncoding(ColumnEncoding):
     def _gap_words(self) -> str:
         if self.fill is None:
             return ""
-        return f"; gaps become {self.fill:.6g}{' and are marked' if self.marked else ''}"
+        return f"; gaps become {grouped(self.fill)}{' and are marked' if self.marked else ''}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -231,10 +236,11 @@ class NumberEncoding(DenseEncoding):
 
     def describe(self) -> str:
         scaled = (self.center, self.spread) != (0.0, 1.0)
-        words = f"centred at {self.center:.6g}, divided by {self.spread:.6g}" if scaled else "as it is"
-        tails = (
-            "" if self.reach is None else f"long tails drawn in, asinh((x - {self.middle:.6g}) / {self.reach:.6g}); "
-        )
+        words = f"centred at {grouped(self.center)}, divided by {grouped(self.spread)}" if scaled else "as it is"
+        tails = ""
+        if self.reach is not None:
+            away = f"x {'-' if self.middle >= 0.0 else '+'} {grouped(abs(self.middle))}"
+            tails = f"long tails drawn in, asinh(({away}) / {grouped(self.reach)}); "
         return _FORM_WORDS[self.form] + tails + words + self._gap_words()
 
 
@@ -243,6 +249,7 @@ _FORM_WORDS = {
     "point": "written as 1,234.5; ",
     "comma": "written as 1.234,5; ",
     "seconds": "durations in seconds, ",
+    "months": "durations in months, ",
 }
 
 
@@ -277,8 +284,9 @@ class VectorEncoding(DenseEncoding):
         rows = vectors_of(values, self.size)
         return np.where(np.isfinite(rows), rows, np.nan)
 
-    def faults(self, values: Any, na: Sequence[str]) -> Faults:
-        return Faults(int(np.isnan(self.read(values, na)).any(axis=1).sum()))
+    def faults(self, values: Any, na: Sequence[str], noted: Collection[int] | None = None) -> Faults:
+        rows = self.read(values, na)
+        return Faults(int(np.isnan(rows).any(axis=1).sum()), numbers=rows)
 
     def columns(self, values: Any, na: Sequence[str], *, trusted: bool = False) -> list[Array]:
         if trusted and not self.marked and not values.null_count and not pa.types.is_null(values.type):
@@ -288,7 +296,9 @@ class VectorEncoding(DenseEncoding):
 
     def describe(self) -> str:
         scaled = (self.center, self.spread) != (0.0, 1.0)
-        words = f", all centred at {self.center:.6g}, divided by {self.spread:.6g}" if scaled else ", as they are"
+        words = (
+            f", all centred at {grouped(self.center)}, divided by {grouped(self.spread)}" if scaled else ", as they are"
+        )
         return f"{self.size} numbers{words}{self._gap_words()}"
 
 
@@ -302,8 +312,17 @@ class BooleanEncoding(DenseEncoding):
     def read(self, values: Any, na: Sequence[str]) -> Array:
         return truths_of(values, na)
 
+    def faults(self, values: Any, na: Sequence[str], noted: Collection[int] | None = None) -> Faults:
+        found = super().faults(values, na, noted)
+        if not is_number(values.type):
+            return found
+        others = np.isfinite(numbers_of(values, na)) & np.isnan(self.read(values, na))
+        return found._replace(unreadable=int(others.sum()))
+
     def columns(self, values: Any, na: Sequence[str], *, trusted: bool = False) -> list[Array]:
-        filled, gaps = self._filled(self.read(values, na))
+        truths = self.read(values, na)
+        _check_some_fit(values, na, truths, "yes or no")
+        filled, gaps = self._filled(truths)
         return [filled, *self._marks(gaps)]
 
     def describe(self) -> str:
@@ -370,7 +389,7 @@ class DateEncoding(DenseEncoding):
 
     def describe(self) -> str:
         scaled = (self.center, self.spread) != (0.0, 1.0)
-        words = f", centred at {self.center:.6g}, divided by {self.spread:.6g}" if scaled else ""
+        words = f", centred at {grouped(self.center)}, divided by {grouped(self.spread)}" if scaled else ""
         written = {"mdy": ", written month first", "dmy": ", written day first"}.get(self.order, "")
         waves = f"; time of {', '.join(self.cycles)}" if self.cycles else ""
         return f"{self._unit}{written}{words}{waves}{self._gap_words()}"
@@ -410,13 +429,14 @@ def _share_of_cycle(days: Array, cycle: str) -> Array:
 
 
 def _check_some_fit(values: Any, na: Sequence[str], parsed: Array, what: str) -> None:
-    """Refuse many texts of which none is what it should be: it is another column, not one with odd values."""
+    """Refuse many values of which none is what it should be: it is another column, not one with odd values."""
     if len(parsed) < _ENOUGH_TO_JUDGE or not np.isnan(parsed).all():
         return
     texts = without_gaps(as_text(values), na).drop_null()
     if len(texts) >= _ENOUGH_TO_JUDGE:
         raise ValueError(
-            f"holds text such as {texts[0].as_py()[:MOST_QUOTED]!r}, but it held {what} when the schema was learned"
+            f"holds {'text' if is_text(value_type(values.type)) else 'values'} such as "
+            f"{texts[0].as_py()[:MOST_QUOTED]!r}, but it held {what} when the schema was learned"
         )
 
 
@@ -426,6 +446,10 @@ MAX_WIDTH = 2**20  # features of one column: a file that says more is damaged
 @dataclass(frozen=True, kw_only=True)
 class PlacedEncoding(ColumnEncoding):
     """Features most of which are zero in a row."""
+
+    @abstractmethod
+    def may_hold(self, values: Any, na: Sequence[str], noted: Collection[int]) -> bool:
+        """Whether dates, or numbers with fractions, may be among the texts that it was learned from."""
 
     def encode(self, values: Any, na: Sequence[str], out: Array) -> None:
         entries = self.entries(values, na)
@@ -503,16 +527,25 @@ class CategoryEncoding(PlacedEncoding):
     def scaling(self) -> list[tuple[float, float]]:
         return [(0.0, 1.0 / self.scale)] * self.width
 
-    def faults(self, values: Any, na: Sequence[str]) -> Faults:
+    def faults(self, values: Any, na: Sequence[str], noted: Collection[int] | None = None) -> Faults:
         codes, texts = coded_texts(values, na)
         times = np.bincount(codes[codes >= 0], minlength=len(texts))
-        known = _places_of(self.values)
-        unknown = {text: int(n) for text, n in zip(texts, times, strict=True) if n and text not in known}
-        return Faults(int((codes < 0).sum()), unknown=unknown)
+        unseen = 0
+        if noted is not None:
+            known = _places_of(self.values)
+            is_new = [text not in known and crc32(text.encode()) not in noted for text in texts]
+            unseen = int(times[np.array(is_new, bool)].sum())
+        return Faults(int((codes < 0).sum()), unseen=unseen)
 
     @property
     def known(self) -> Sequence[str]:
         return self.values
+
+    def may_hold(self, values: Any, na: Sequence[str], noted: Collection[int]) -> bool:
+        parsed = parsed_days if is_date(value_type(values.type)) else parsed_numbers
+        if np.isfinite(parsed(pa.array(self.values, pa.string()))).any():
+            return True
+        return any(crc32(text.encode()) in noted for text in coded_texts(values, na)[1])
 
     def _places(self, texts: Sequence[str]) -> list[int]:
         """The features of values; -1 for those that have none."""
@@ -580,8 +613,21 @@ class WordsEncoding(PlacedEncoding):
         entries = Entries(rows, places, self.scale * found)
         return _with_bad_rows(entries, texts.is_null().to_numpy(zero_copy_only=False)) if self.bad else entries
 
-    def faults(self, values: Any, na: Sequence[str]) -> Faults:
-        return Faults(without_gaps(as_text(values), na).null_count)
+    def faults(self, values: Any, na: Sequence[str], noted: Collection[int] | None = None) -> Faults:
+        texts = without_gaps(as_text(values), na)
+        if noted is None:
+            return Faults(texts.null_count)
+        coded = texts.dictionary_encode()
+        n_words, words = words_of(coded.dictionary)
+        is_noted = np.array([crc32(word.encode()) in noted for word in words.dictionary.to_pylist()], bool)
+        owners = np.repeat(np.arange(len(n_words)), n_words)
+        n_noted = np.bincount(owners, is_noted[words.indices.to_numpy(zero_copy_only=False)], len(n_words))
+        is_new = (n_words > 0) & (n_noted == 0)
+        unseen = is_new[coded.indices.drop_null().to_numpy(zero_copy_only=False)].sum()
+        return Faults(texts.null_count, unseen=int(unseen))
+
+    def may_hold(self, values: Any, na: Sequence[str], noted: Collection[int]) -> bool:
+        return False
 
     def describe(self) -> str:
         scale = "" if self.scale == 1.0 else f", times {self.scale:g} by what they tell of the target"

@@ -19,6 +19,8 @@ from scipy import sparse
 from tithe.core.data import Array
 from tithe.core.errors import NoRowsError
 from tithe.core.parallel import available_threads
+from tithe.core.wording import grouped
+from tithe.rows.doubts import doubts_of_values
 from tithe.rows.effects import effect_scale, words_scale
 from tithe.rows.encodings import (
     MOST_QUOTED,
@@ -31,7 +33,7 @@ from tithe.rows.encodings import (
     WordsEncoding,
     hashed_words,
 )
-from tithe.rows.forms import Form, date_order, looks_like, number_form, parsed_spans
+from tithe.rows.forms import DECADES, Form, date_order, looks_like, number_form, parsed_months, parsed_spans
 from tithe.rows.interleave import sparse_rows
 from tithe.rows.leaks import leak, target_kinds
 from tithe.rows.schema import MOST_RARE, Column, TableSchema
@@ -75,14 +77,13 @@ _ROWS_PER_TEXT = 10  # texts of several words that occur as often on average are
 _REPEATED = 1.5  # rows of a text on average: with more, whole texts are words too
 _FEWEST_HASHES, _MOST_HASHES = 64, 2**16
 _MOST_NUMBERS = 2**22  # of vectors that their spread is taken from
-_LARGEST_WHOLE = 2**53  # above it float64 leaves whole numbers out
 _FEWEST_ROWS = 20  # with fewer, nothing is rare, and counting up is chance
 _COVERED_SHARE = 0.9  # of the rows: if the values of a category that have a feature cover fewer, all are hashed
 _STEP_SHARE = 0.98  # of the neighbours: between two runs of a sample there is a jump
 _LEAST_SPREAD = 1e-280
 _LEAST_OF_YEAR = 91.0  # days from which on the time of the year is told
-_NEARLY = 0.999  # of the rows have one value
-_ROWS_TO_NOTE = 1000
+_NEARLY = 0.999  # of the rows have one value, or all but one
+_ROWS_TO_NOTE = 100
 _LONG_TAILS = 4.0  # kurtosis: 3 for a normal distribution, 9 for an exponential one
 _REACH = 3.0  # standard deviations of the middle half: within it, numbers hardly change
 _HARMONICS = 3  # of each cycle of dates: with those of the week, each of its days can have an effect of its own
@@ -92,8 +93,10 @@ _ID_NAME = re.compile(r"(.*[_\-. ])?(id|ids|idx|index|uuid|guid|key|rowid|row_?(
 _CAMEL_ID_NAME = re.compile(r".*[a-z](ID|Id|UUID|Key)")
 _ID_LOSS = "left out: every row has a value of its own; columns=[...] uses it all the same"
 _WORDS_LOSS = "its words are hashed, without their order"
-_WITH_UNITS = r"(?i)[dhms]\b|^-|day|min|sec|hour"
+_WITH_UNITS = r"(?i)[\d ][dhms]\b|^-|week|wks?|day|min|sec|h(?:ou)?rs?"  # of durations, not the m of pm
 _INDEX_LOSS = "left out: it is the index of a frame"
+_CONSTANT_LOSS = "left out: every row has the same value; columns=[...] uses it all the same"
+_GAPS_LOSS = "left out: no row has a value"
 _FLOAT32_TYPES = (pa.float16(), pa.float32(), pa.bool_(), pa.int8(), pa.int16(), pa.uint8(), pa.uint16())
 
 
@@ -210,10 +213,11 @@ def _names(present: Sequence[str], options: TableOptions, special: Sequence[str]
 
 def _nearly_constant(value: Any, times: int, n_values: int) -> str:
     """What to note of a column whose most frequent value, quoted, stands in nearly all of its rows; else empty."""
-    if n_values < _ROWS_TO_NOTE or not _NEARLY <= times / n_values < 1.0:
+    n_others = n_values - times
+    if n_values < _ROWS_TO_NOTE or not 0 < n_others <= max(1.0, (1.0 - _NEARLY) * n_values):
         return ""
-    shown = f"{value:.6g}" if isinstance(value, float) else repr(value)[:MOST_QUOTED]
-    return f"nearly constant, {n_values - times:,} of {n_values:,} values are not {shown}"
+    shown = grouped(value) if isinstance(value, float) else repr(value)[:MOST_QUOTED]
+    return f"nearly constant, {n_others:,} of {n_values:,} values {'is' if n_others == 1 else 'are'} not {shown}"
 
 
 def _with_tails_drawn_in(encoding: NumberEncoding, present: Array) -> NumberEncoding:
@@ -244,6 +248,9 @@ class _Learner:
     explicit: bool
 
     def column(self, name: str, values: Any) -> Column:
+        return _with_doubts(self._typed(name, values), values)
+
+    def _typed(self, name: str, values: Any) -> Column:
         type_ = value_type(values.type)
         if pa.types.is_null(type_) or values.null_count == len(values):
             return self._all_gaps(name, len(values))
@@ -258,7 +265,7 @@ class _Learner:
         if is_span(type_):
             return self._number(name, numbers_of(values, self.options.na), "seconds")
         if is_number(type_) and not pa.types.is_dictionary(values.type):
-            return _with_doubts(self._number(name, numbers_of(values, self.options.na)), values)
+            return self._number(name, numbers_of(values, self.options.na))
         if is_text(type_) or is_number(type_):
             return self._text(name, values)
         if self.explicit:
@@ -271,7 +278,7 @@ class _Learner:
         fill = None if self.options.impute == "none" else 0.0
         used = self.explicit or fill is None
         encoding = NumberEncoding(center=0.0, spread=1.0, fill=fill, marked=False) if used else None
-        return Column(name=name, what="all gaps", encoding=encoding, n_gaps=n_gaps)
+        return Column(name=name, what="all gaps", encoding=encoding, n_gaps=n_gaps, loss="" if used else _GAPS_LOSS)
 
     # -- numbers, truth and dates ----------------------------------------------------------------
 
@@ -285,7 +292,7 @@ class _Learner:
             return column(what="identifier", loss=_INDEX_LOSS)
         if not self.explicit and self.options.scale != "none":
             if n_distinct == 1 and not n_gaps:
-                return column(what="constant")
+                return column(what="constant", loss=_CONSTANT_LOSS)
             if _is_identifier(name, numbers, n_distinct):
                 return column(what="identifier", loss=_ID_LOSS)
         fill, marked = self._fill(present), self._marks(n_gaps)
@@ -304,13 +311,13 @@ class _Learner:
     def _vector(self, name: str, values: Any) -> Column:
         """Lists of numbers of one length, with one center and spread, so that no coordinate outweighs another."""
         lengths = pc.list_value_length(values.storage if isinstance(values.type, pa.BaseExtensionType) else values)
-        least, most = pc.min_max(lengths).values()
-        if least != most or not most.as_py():
+        shortest, longest = pc.min_max(lengths).values()
+        if shortest != longest or not longest.as_py():
             raise ValueError(
-                f"Column {name!r} holds lists of {least} to {most} numbers. A vector has one length in every row: make "
-                f"them equal, or leave the column out: exclude=[{name!r}]."
+                f"Column {name!r} holds lists of {shortest} to {longest} numbers. A vector has one length in every "
+                f"row: make them equal, or leave the column out: exclude=[{name!r}]."
             )
-        size = most.as_py()
+        size = longest.as_py()
         some = values.take(pa.array(np.arange(0, len(values), -(-len(values) * size // _MOST_NUMBERS))))
         present = np.sort(vectors_of(some, size), axis=None)
         present = present[np.isfinite(present)]
@@ -320,13 +327,14 @@ class _Learner:
         center, spread = self._scaling(present)
         fill, marked = None if self.options.impute == "none" else center, self._marks(n_gaps)
         encoding = VectorEncoding(size=size, center=center, spread=spread, fill=fill, marked=marked)
-        return Column(name=name, what="vector", encoding=encoding, n_gaps=n_gaps)
+        least, most = float(present[0]), float(present[-1])
+        return Column(name=name, what="vector", encoding=encoding, n_gaps=n_gaps, least=least, most=most)
 
     def _truth(self, name: str, truths: Array) -> Column:
         present, n_gaps, n_distinct = _present(truths)
         column = partial(Column, name=name, n_gaps=n_gaps, n_distinct=n_distinct)
         if n_distinct == 1 and not n_gaps and not self.explicit:
-            return column(what="constant")
+            return column(what="constant", loss=_CONSTANT_LOSS)
         encoding = BooleanEncoding(fill=self._fill(present), marked=self._marks(n_gaps))
         n_true = int(present.sum())
         most = (True, n_true) if 2 * n_true > len(present) else (False, len(present) - n_true)
@@ -341,7 +349,7 @@ class _Learner:
         if self.options.dates == "drop":
             return column(what="date, to be dropped")
         if n_distinct == 1 and not n_gaps and not self.explicit:
-            return column(what="constant")
+            return column(what="constant", loss=_CONSTANT_LOSS)
         cycles: tuple[str, ...] = ()
         if self.options.dates == "parts":
             span, times = np.ptp(present), present - np.floor(present)
@@ -405,11 +413,11 @@ class _Learner:
             return self._all_gaps(name, n_gaps)
         if is_text(value_type(values.type)) and are_truths(list(counts)):
             return self._truth(name, truths_of(values, self.options.na))
-        read, doubt = self._read_text(name, values, counts) if is_text(values.type) else (None, "")
+        read, doubt = self._read_text(name, values, counts) if is_text(value_type(values.type)) else (None, "")
         if read is not None:
             return read
         if len(counts) == 1 and not n_gaps and not self.explicit:
-            return column(what="constant")
+            return column(what="constant", loss=_CONSTANT_LOSS)
         several_words = np.array([len(text.split()) > 1 for text in counts])
         enough = n_present >= _FEWEST_ROWS
         if not self.explicit and (
@@ -423,7 +431,8 @@ class _Learner:
             )
         n_several = np.array(list(counts.values()))[several_words].sum()
         if enough and _ROWS_PER_TEXT * len(counts) > n_present and 2 * n_several > n_present:
-            return column(what="text", encoding=self._words(counts), doubt=doubt, loss=_WORDS_LOSS)
+            encoding = self._words(counts)
+            return column(what="text", encoding=encoding, doubt=doubt, loss=_WORDS_LOSS, rare=_noted_words(counts))
         return replace(self._categorical(name, counts, n_gaps), doubt=doubt)
 
     def _read_text(self, name: str, values: Any, counts: dict[str, int]) -> tuple[Column | None, str]:
@@ -431,10 +440,12 @@ class _Learner:
         distinct, times = pa.array(list(counts)), np.array(list(counts.values()))
         probed = np.sort(np.argsort(-times, kind="stable")[:_MOST_PROBED])
         partly = ""
-        for kind in (_numbers_in, _dates_in, _times_in):
+        for kind in (_numbers_in, _dates_in, _times_in, _months_in):
             if kind(distinct.take(pa.array(probed)), times[probed]).share < _PARTLY:
                 continue
             form = kind(distinct, times)
+            if pa.types.is_dictionary(values.type) and form.what == "numbers" and not form.name:
+                continue  # categories such as 1, 2 and 3 are meant as names
             if form.share >= _PARSED_SHARE:
                 column = self._of_form(name, values, form)
                 doubts = "; ".join(filter(None, (column.doubt, form.doubt)))
@@ -527,6 +538,12 @@ class _Learner:
         return CategoryEncoding(values=tuple(sorted(kept)), other=n_rare > 0, gaps=gaps), loss
 
 
+def _noted_words(counts: dict[str, int]) -> tuple[int, ...]:
+    """The CRC-32 of the words of some texts, none if they are too many."""
+    words = words_of(pa.array(list(counts)))[1].dictionary.to_pylist()
+    return tuple(sorted({crc32(word.encode()) for word in words})) if len(words) <= MOST_RARE else ()
+
+
 def _numbers_in(texts: Any, times: Array) -> Form:
     return number_form(texts, times, parsed_numbers(texts))
 
@@ -538,12 +555,19 @@ def _dates_in(texts: Any, times: Array) -> Form:
 def _times_in(texts: Any, times: Array) -> Form:
     """Times of day, or durations if one is longer than a day or is written with units."""
     parsed = parsed_spans(texts)
+    if pc.all(pc.match_substring_regex(texts, DECADES)).as_py():
+        parsed = np.full(len(texts), np.nan)
     share = float(times[np.isfinite(parsed)].sum() / times.sum())
     hours = hours_of(texts, ())
     clock = share > 0.0 and np.isfinite(hours[np.isfinite(parsed)]).all()
     if clock and not pc.any(pc.match_substring_regex(texts, _WITH_UNITS)).as_py():
         return Form("times", "", parsed, share)
     return Form("durations", "seconds", parsed, share)
+
+
+def _months_in(texts: Any, times: Array) -> Form:
+    parsed = parsed_months(texts)
+    return Form("durations", "months", parsed, float(times[np.isfinite(parsed)].sum() / times.sum()))
 
 
 def _are_days(present: Array) -> bool:
@@ -555,16 +579,14 @@ def _are_days(present: Array) -> bool:
 
 
 def _with_doubts(column: Column, values: Any) -> Column:
-    """The column, with what its numbers lose by their type."""
-    doubts = [column.doubt] if column.doubt else []
-    if pa.types.is_floating(values.type):
-        wide = values.cast(pa.float32()) if pa.types.is_float16(values.type) else values  # which older pyarrows ask for
-        n_infinite = pc.sum(pc.is_inf(wide)).as_py() or 0
-        if n_infinite:
-            doubts.append(f"{n_infinite:,} infinite values became gaps")
-    elif column.most is not None and max(column.most, -(column.least or 0.0)) > _LARGEST_WHOLE:
-        doubts.append("whole numbers above 2**53 are rounded")
-    return replace(column, doubt="; ".join(doubts))
+    """The column, with what its values lose by their type."""
+    if column.encoding is None and not column.is_constant:
+        return column
+    if pa.types.is_dictionary(values.type) and not isinstance(column.encoding, CategoryEncoding):
+        values = values.dictionary_decode()
+    largest = 0.0 if column.least is None or column.most is None else max(column.most, -column.least)
+    doubts = doubts_of_values(values, column.n_distinct, largest)
+    return replace(column, doubt="; ".join(filter(None, (column.doubt, *doubts)))) if doubts else column
 
 
 def text_counts(codes: Array, texts: Sequence[str]) -> dict[str, int]:

@@ -9,11 +9,12 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
+from datetime import datetime
 from functools import cached_property
 from importlib.util import find_spec
 from itertools import accumulate, groupby
+from numbers import Real
 from typing import Annotated, Any
-from zlib import crc32
 
 import narwhals.stable.v2 as nw
 import numpy as np
@@ -30,6 +31,7 @@ from tithe.rows.encodings import (
     DateEncoding,
     DenseEncoding,
     NumberEncoding,
+    PlacedEncoding,
     TimeEncoding,
     VectorEncoding,
     WordsEncoding,
@@ -38,7 +40,7 @@ from tithe.rows.interleave import interleave, sparse_rows
 from tithe.rows.uses import ColumnUse as ColumnUse
 from tithe.rows.uses import ColumnWatch as ColumnWatch
 from tithe.rows.uses import uses_as_html, uses_as_text
-from tithe.rows.values import one_array
+from tithe.rows.values import is_date, is_span, one_array, plain_numbers, value_type
 
 
 def frame_table(frame: Any) -> pa.Table:
@@ -61,10 +63,39 @@ def _array(series: Any) -> Any:
         return series.to_arrow()
     native = series.to_native()
     try:
-        return pa.array(native, from_pandas=True)
-    except (pa.ArrowInvalid, pa.ArrowTypeError):
-        missing = series.is_null().to_list()
-        return pa.array([None if gap else str(value) for value, gap in zip(native, missing, strict=True)], pa.string())
+        values = pa.array(native, from_pandas=True)
+        if series.dtype != nw.Object or not _is_misread(native, values.type):
+            return values
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):  # the last of whole numbers above 2**63
+        pass
+    except pa.ArrowNotImplementedError as error:
+        raise _no_feature(series.name, native.dtype) from error
+    if any(isinstance(value, (complex, np.complexfloating)) for value in native):
+        raise _no_feature(series.name, "complex")
+    missing = series.is_null().to_list()
+    return pa.array([None if gap else str(value) for value, gap in zip(native, missing, strict=True)], pa.string())
+
+
+def _no_feature(name: Any, kind: Any) -> ValueError:
+    split = ", or make columns of its real and its imaginary part" if "complex" in str(kind) else ""
+    return ValueError(
+        f"Column {str(name)!r} holds values of the type {kind}, which are no features. Drop it from the frame{split}."
+    )
+
+
+def _is_misread(native: Any, type_: pa.DataType) -> bool:
+    """Whether Arrow takes Python objects of several types for dates or times: 1.5 for 1970, a moment for its day."""
+    if not (is_date(type_) or is_span(type_)):
+        return False
+    kinds = set(map(type, native))
+    if any(issubclass(kind, Real) and not issubclass(kind, np.timedelta64) for kind in kinds) and any(
+        isinstance(value, Real) and not isinstance(value, np.timedelta64) and value == value for value in native
+    ):
+        return True
+    moments = [value for value in native if isinstance(value, datetime) and value == value]  # pandas' NaT is not
+    if pa.types.is_date(type_):
+        return bool(moments)
+    return len({value.tzinfo is None for value in moments}) > 1
 
 
 WIDEST_DENSE = 1000  # features; with more, rows are mostly zeros and X is sparse
@@ -72,7 +103,7 @@ WIDEST_DENSE = 1000  # features; with more, rows are mostly zeros and X is spars
 _USUAL_WORDS = 30  # of a text
 _MOST_VIEWED = 32  # columns of a frame that hashed values or words become
 
-MOST_RARE = 20_000  # values of a category without a feature of their own that are noted
+MOST_RARE = 20_000  # values of a category without a feature of their own, or words of a text, that are noted
 
 _FORMAT = 1
 _FAR = 0.5  # of the range of the training rows: what lies farther beyond it is far outside
@@ -111,10 +142,10 @@ class Column(Storable):
     n_odd, odd_value : int, str
         Of the gaps, those that are text which is no number or date, and one of them.
     least, most : float or None
-        The range of numbers, dates (days since 1970) and times among these rows.
+        The range of numbers, dates (days since 1970), times and all numbers of vectors among these rows.
     rare : tuple of int
-        The CRC-32 of the values of a category that have no feature of their own, so that new ones can be told; at most
-        `MOST_RARE`.
+        The CRC-32 of the values of a category that have no feature of their own, or of the words of a text, so that new
+        ones can be told; none if there are more than `MOST_RARE`.
     loss : str
         What is lost of the column, or taken in another way than it is written; empty if nothing is.
     doubt : str
@@ -153,7 +184,8 @@ class Column(Storable):
     def use(self, n_rows: int) -> ColumnUse:
         """What becomes of the column, of which ``n_rows`` rows were looked at."""
         if self.encoding is None:
-            return ColumnUse(self.name, "left out", 0, self.what, self.loss or self.doubt or None)
+            doubt = self.doubt if self.is_constant else ""  # why its values were taken as one
+            return ColumnUse(self.name, "left out", 0, self.what, "; ".join(filter(None, (self.loss, doubt))) or None)
         note = self.note or None
         losses = [text for text in (self.doubt, self.loss) if text]
         if self.n_odd:
@@ -167,18 +199,37 @@ class Column(Storable):
     def watch(self, values: Any, na: Sequence[str]) -> ColumnWatch:
         """What the values are that those which the column was learned from were not."""
         assert self.encoding is not None
-        faults, outside = self.encoding.faults(values, na), 0
+        all_noted = (
+            bool(self.rare) or len(self.encoding.known) >= self.n_distinct
+        )  # else there were more than are noted
+        faults = self.encoding.faults(values, na, frozenset(self.rare) if all_noted else None)
+        outside = 0
         if faults.numbers is not None and self.least is not None and self.most is not None:
             margin = _FAR * (self.most - self.least)
             far = (faults.numbers < self.least - margin) | (faults.numbers > self.most + margin)
-            outside = int(np.count_nonzero(far))
-        rare = set(self.rare)
-        known = len(rare) + len(self.encoding.known) >= self.n_distinct  # else the column had more than were noted
-        unseen = (
-            sum(times for text, times in faults.unknown.items() if crc32(text.encode()) not in rare) if known else 0
-        )
+            outside = int(np.count_nonzero(far if far.ndim == 1 else far.any(axis=1)))
         had_gaps = self.n_gaps > 0
-        return ColumnWatch(self.name, len(values), faults.gaps, faults.unreadable, unseen, outside, had_gaps)
+        return ColumnWatch(self.name, len(values), faults.gaps, faults.unreadable, faults.unseen, outside, had_gaps)
+
+    def accepts(self, values: Any, na: Sequence[str]) -> bool:
+        """Whether values can be encoded: none are where text was, if they are dates or numbers with fractions."""
+        assert self.encoding is not None
+        if not self.encoding.accepts(values.type):
+            return False
+        if not isinstance(self.encoding, PlacedEncoding) or not (
+            is_date(value_type(values.type)) or _has_fractions(values)
+        ):
+            return True
+        return self.encoding.may_hold(values, na, frozenset(self.rare))
+
+
+def _has_fractions(values: Any) -> bool:
+    """Whether there are numbers that are not whole, and no categories, which may be any numbers."""
+    if not (pa.types.is_floating(values.type) or pa.types.is_decimal(values.type)):
+        return False
+    numbers = plain_numbers(values)
+    present = numbers[np.isfinite(numbers)]
+    return bool((present != np.floor(present)).any())
 
 
 def _encoding_from_json(data: Any) -> ColumnEncoding:
@@ -468,7 +519,7 @@ class TableSchema(Storable):
                 )
                 raise ValueError(f"{fault}. The columns are {shown}.")
             values = one_array(batch.column(column.name))
-            if not column.encoding.accepts(values.type):  # type: ignore[union-attr]
+            if not column.accepts(values, self.na):
                 raise ValueError(
                     f"Column {column.name!r} is {values.type}, but it held values of another type when the schema was "
                     f"learned: {column.what}."

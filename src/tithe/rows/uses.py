@@ -103,11 +103,12 @@ class ColumnWatch:
     gaps : int
         Missing values, those that are not readable among them.
     unreadable : int
-        Texts that are no number, date or truth where the column holds these.
+        Texts that are no number, date or truth where the column holds these, and numbers that are neither 0 nor 1 where
+        it holds truth.
     unseen : int
         Values of a category that the schema does not know, and texts without a word that it knows.
     outside : int
-        Numbers, dates and times that lie beyond the range of the training rows by more than half of that range.
+        Numbers, vectors, dates and times beyond the range of the training rows by more than half of that range.
     had_gaps : bool
         Whether values were missing among the training rows, too.
     """

@@ -143,7 +143,7 @@ def plain_numbers(values: Any) -> Array:
 def numbers_of(values: Any, na: Sequence[str], form: str = "") -> Array:
     """Any column as float64 with NaN for gaps: nulls, infinities, gap texts and texts that are no numbers.
 
-    ``form`` is that of texts, one of `NUMBER_FORMS`. Times of day and durations are seconds.
+    ``form`` is that of texts, one of `NUMBER_FORMS`. Times of day and durations are seconds, those in years months.
     """
     if pa.types.is_dictionary(values.type):
         return _decoded(values, numbers_of(values.dictionary, na, form))
@@ -153,7 +153,8 @@ def numbers_of(values: Any, na: Sequence[str], form: str = "") -> Array:
         texts = without_gaps(values.cast(pa.string()), na)
         return parsed_amounts(texts, form) if form else parsed_numbers(texts)
     if is_span(values.type):
-        ticks = values.cast(pa.int32() if pa.types.is_time32(values.type) else pa.int64()).cast(pa.float64())
+        ticks = values.cast(pa.int32() if pa.types.is_time32(values.type) else pa.int64())
+        ticks = ticks.cast(pa.float64(), safe=False)  # 105 days in nanoseconds are more than 2**53
         seconds: Array = ticks.fill_null(np.nan).to_numpy(zero_copy_only=False) / _TICKS_PER_SECOND[values.type.unit]
         return seconds
     numbers = np.array(plain_numbers(values), np.float64)
