@@ -47,7 +47,7 @@ FOREIGN = {
     "meta/scores.py:held_out_scores": "an estimator of another library may have no probabilities",
     "meta/estimator.py:CoresetEstimator._call": "a method of the estimator inside, by name",
     "meta/search/evaluate.py:Scoring._one": "the TypeError of a metric that takes no weights",
-    "meta/estimator.py:CoresetEstimator._learn": "an estimator of another library may have no score",
+    "meta/estimator.py:CoresetEstimator._has_score": "an estimator of another library may have no score",
     "fit/results.py:probe": "an estimator of another library that was read from a file",
     "core/data.py:Coreset.__repr__": "the provenance is shown",
     "core/data.py:Coreset._repr_html_": "the provenance is shown",

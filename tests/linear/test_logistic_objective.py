@@ -204,7 +204,8 @@ def test_unknown_and_missing_labels() -> None:
     [
         (np.array([0.0, 1.0, np.nan] * 10), "NaN"),
         (np.array([0.0, 1.0, np.inf] * 10), "infinity"),
-        (np.array([0, "a", None] * 10, object), "different kinds"),
+        (np.array([0, "a", 1.5] * 10, object), "different kinds"),
+        (np.array([0, "a", None] * 10, object), "no value in 10 of 30 rows, first in row 2"),
         (np.zeros(30), "classes=..."),
     ],
 )

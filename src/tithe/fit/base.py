@@ -699,15 +699,6 @@ def set_schema(learner: Described, schema: TableSchema | None) -> None:
         learner._encoded_names = np.asarray(schema.feature_names, dtype=object)
 
 
-def note_columns_of(learner: Described, other: Described) -> None:
-    """Store names, number and schema of the columns that another learner was given."""
-    for name in ("schema_", "n_encoded_", "_encoded_names", "feature_names_in_"):
-        if name in vars(other):
-            setattr(learner, name, vars(other)[name])
-        elif name in vars(learner):
-            delattr(learner, name)
-
-
 def check_same_schema(learner: Described, source: Source) -> None:
     """Refuse a source whose columns became features in another way than those of the fit."""
     schema = learner.schema_

@@ -33,12 +33,13 @@ from tithe.core.state_checks import (
     expect,
 )
 from tithe.core.state_checks import Instance as IsA
-from tithe.fit.base import Described, checked_block, note_columns_of, require_target
+from tithe.fit.base import Described, checked_block, require_target, set_schema
 from tithe.fit.bases import BaseEstimator, ClassifierMixin
 from tithe.odm.base import EXACT_TOL, KERNEL_CONSTRAINTS, MIN_COST, KernelMachine, row_costs
 from tithe.odm.objective import MarginObjective
 from tithe.odm.solvers.kernel_matrix import KERNELS, KernelFunction, training_kernel
 from tithe.odm.solvers.path import Change, ExactMachine, check_memory
+from tithe.rows.schema import TableSchema
 
 _MAX_IDS = 10  # ids that a sentence names
 INCREMENTAL_KERNELS = tuple(name for name in KERNELS if name != "precomputed")
@@ -328,10 +329,10 @@ class IncrementalODMClassifier(KernelMachine, ClassifierMixin, Described, BaseEs
             A row of weight two counts as two rows. Rows of weight zero are not kept.
         """
         with single_blas_thread():
-            state, change, columns = self._join(None, X, y, sample_weight, None, None, np.zeros(0, np.int64))
+            state, change, schema = self._join(None, X, y, sample_weight, None, None, np.zeros(0, np.int64))
         if len(state.classes) < 2:
             raise ValueError(f"y holds only one class, {state.classes.tolist()[0]!r}: there is nothing to tell apart.")
-        return self._accept(state, change, columns)
+        return self._accept(state, change, X, schema)
 
     def partial_fit(
         self, X: Any, y: Any, sample_weight: Any = None, *, classes: Any = None, row_ids: Any = None
@@ -374,12 +375,12 @@ class IncrementalODMClassifier(KernelMachine, ClassifierMixin, Described, BaseEs
         removed = positions_of(forget, np.zeros(0, np.int64) if before is None else before.held.row_ids())
         with single_blas_thread():
             if X is not None:
-                state, change, columns = self._join(before, X, y, sample_weight, classes, row_ids, removed)
+                state, change, schema = self._join(before, X, y, sample_weight, classes, row_ids, removed)
             else:
                 assert before is not None
-                none, kernel, columns = np.zeros(0), np.zeros((len(before.held), 0)), None
-                state, change = self._changed(before, before.held, kernel, np.zeros((0, 0)), none, none, removed)
-        return self._accept(state, change, columns)
+                none, columns, schema = np.zeros(0), np.zeros((len(before.held), 0)), self.schema_
+                state, change = self._changed(before, before.held, columns, np.zeros((0, 0)), none, none, removed)
+        return self._accept(state, change, X if before is None else None, schema)
 
     def rescale(self, lam: float | None = None) -> Self:
         """Set the costs to what ``lam`` (by default that of the model) gives with the rows now held."""
@@ -395,7 +396,7 @@ class IncrementalODMClassifier(KernelMachine, ClassifierMixin, Described, BaseEs
         with single_blas_thread():
             change = state.machine.rescaled(row_costs(weight, len(weight), lam, self.theta))
         cost = lam / (1.0 - self.theta) ** 2 / float(weight.sum())
-        return self._accept(replace(state, cost=cost), change, None)
+        return self._accept(replace(state, cost=cost), change, None, self.schema_)
 
     def _state(self) -> RowsHeld | None:
         """The state, None before any row came. A model without its rows, or with other parameters, is refused."""
@@ -409,8 +410,8 @@ class IncrementalODMClassifier(KernelMachine, ClassifierMixin, Described, BaseEs
 
     def _join(
         self, before: RowsHeld | None, X: Any, y: Any, sample_weight: Any, classes: Any, row_ids: Any, removed: Array
-    ) -> tuple[RowsHeld, Change, Described | None]:
-        """The state with new rows, and without those at the positions ``removed``; who has noted the first columns."""
+    ) -> tuple[RowsHeld, Change, TableSchema | None]:
+        """The state with new rows, and without those at the positions ``removed``; the schema of first rows."""
         check_params(self, self._constraints)
         require_target(self, y is not None)
         learner = clone(self) if before is None else self  # the columns of first rows are noted when all has succeeded
@@ -437,7 +438,7 @@ class IncrementalODMClassifier(KernelMachine, ClassifierMixin, Described, BaseEs
         next_id = max(next_id, int(ids.max()) + 1)
         state = replace(state, classes=all_classes, flipped=flipped, next_id=next_id)
         changed = self._changed(state, held, columns, square, sign[kept], cost, removed)
-        return *changed, None if before is not None else learner
+        return *changed, learner.schema_
 
     def _first_state(self, rows: Block, classes: Array) -> RowsHeld:
         """No rows, and what the first of them decide."""
@@ -462,7 +463,7 @@ class IncrementalODMClassifier(KernelMachine, ClassifierMixin, Described, BaseEs
         back = set(held.row_ids().tolist()) if past else set()
         return replace(state, held=held, forgotten=tuple(row for row in dict.fromkeys(past) if row not in back)), change
 
-    def _accept(self, state: RowsHeld, change: Change, columns: Described | None) -> Self:
+    def _accept(self, state: RowsHeld, change: Change, first_rows: Any, schema: TableSchema | None) -> Self:
         """Make the change, and note the columns of first rows: all of it or, if it is interrupted before, nothing."""
         rows, held = change.rows, state.held
         order = np.argsort(held.row_ids(), kind="stable")
@@ -471,8 +472,9 @@ class IncrementalODMClassifier(KernelMachine, ClassifierMixin, Described, BaseEs
         coefficients = (-1.0 if state.flipped else 1.0) * rows.coefficients()[at][None]
         intercept = self._constant * coefficients.sum(axis=1)
         with uninterrupted():
-            if columns is not None:
-                note_columns_of(self, columns)
+            if first_rows is not None and schema is None:
+                checked_block(self, first_rows, reset=True)
+            set_schema(self, schema)
             state.machine.apply(change)
             self._rows, self._gamma, self._centre, self._single = state, state.gamma, centre, False
             self.classes_, self.cost_ = state.classes, state.cost
