@@ -43,6 +43,8 @@ FOREIGN = {
     "meta/other_estimators.py:check_learns_from_coresets": "a message about an estimator of another library",
     "meta/ensembles.py:importances": "an estimator of another library",
     "meta/estimator.py:CoresetEstimator.charts": "an estimator of another library may not know names",
+    "meta/estimator.py:CoresetEstimator.check_relations": "an estimator of another library that was read from a file",
+    "meta/search/search_cv.py:CoresetSearchCV.check_relations": "an estimator of another library from a file",
     "meta/estimator.py:CoresetEstimator.summary": "the provenance is shown",
     "meta/scores.py:held_out_scores": "an estimator of another library may have no probabilities",
     "meta/estimator.py:CoresetEstimator._call": "a method of the estimator inside, by name",

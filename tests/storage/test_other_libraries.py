@@ -231,3 +231,23 @@ def test_lists_that_stand_for_more_than_a_file_holds_are_refused() -> None:
         schema["content"]["content"]["copy"] = lie
         with pytest.raises(FileFormatError, match=fault):
             shell_from(_zipped({**members, "schema.json": json.dumps(schema).encode()}), [])
+
+
+def test_records_that_are_no_list_are_refused_before_a_tree_is_made_of_them() -> None:
+    """scikit-learn reads the first axis of the nodes in compiled code: without one the process ended."""
+    data = shell_bytes(TREES["tree"](), [])
+    members = _unzipped(data)
+    for name, content in members.items():
+        if content.startswith(b"\x93NUMPY") and np.load(io.BytesIO(content)).dtype.names:
+            file = io.BytesIO()
+            np.save(file, np.load(io.BytesIO(content))[0].reshape(()))
+            members[name] = file.getvalue()
+    with pytest.raises(FileFormatError, match="records are no list"):
+        shell_from(_zipped(members), [])
+
+
+def test_classes_that_are_missing_are_refused() -> None:
+    model = TREES["forest"]()
+    model.classes_ = model.classes_[:1]
+    with pytest.raises(FileFormatError, match="classes are missing"):
+        unpacked(packed(model))

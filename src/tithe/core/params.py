@@ -48,15 +48,17 @@ class _AnyOf(Constraint):
 
 @dataclass(frozen=True)
 class WholeNumber(Constraint):
-    """An integer of at least ``least``; booleans are not accepted."""
+    """An integer of at least ``least`` and at most ``most``; booleans are not accepted."""
 
     least: int = 0
+    most: int | None = None
 
     def accepts(self, value: Any) -> bool:
-        return isinstance(value, numbers.Integral) and not isinstance(value, bool) and int(value) >= self.least
+        is_whole = isinstance(value, numbers.Integral) and not isinstance(value, bool)
+        return is_whole and self.least <= int(value) and (self.most is None or int(value) <= self.most)
 
     def __str__(self) -> str:
-        return f"a whole number of at least {self.least}"
+        return f"a whole number of at least {self.least}" + ("" if self.most is None else f" and at most {self.most:,}")
 
 
 @dataclass(frozen=True)

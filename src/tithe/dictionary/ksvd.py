@@ -61,7 +61,7 @@ CONSTRAINTS: dict[str, Constraint] = {
     "positive": Boolean(),
     "reference": REFERENCE,
     "variant": OneOf(*VARIANTS),
-    "n_init": WholeNumber(least=1),
+    "n_init": WholeNumber(least=1, most=1000),
     "refine_iter": WholeNumber(),
 }
 

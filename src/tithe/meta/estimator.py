@@ -27,7 +27,7 @@ from tithe.core.params import Boolean, Constraint, RealNumber
 from tithe.core.passes import DataPass
 from tithe.core.progress import Checkpoint, Progress
 from tithe.core.seeding import HoldOut, as_seed, key_of, rng_for
-from tithe.core.state_checks import Each, Integer, Integers, Labels, Number, Optional, Parts, Text
+from tithe.core.state_checks import Each, Integer, Integers, Labels, Number, Optional, Parts, Text, expect
 from tithe.fit.base import MIN_AUTO_ROWS, CoresetLearner, FittedAttribute, require_target, set_schema
 from tithe.fit.bases import BaseEstimator, MetaEstimatorMixin
 from tithe.fit.labels import batch_with_class_numbers, has_target, with_class_numbers
@@ -478,6 +478,7 @@ class CoresetEstimator(OuterEstimator, CoresetLearner, MetaEstimatorMixin, BaseE
 
     def check_relations(self) -> None:
         super().check_relations()
+        expect(hasattr(self.estimator, "fit"), "there is no estimator")
         if not self._is_behind and self._columns is None and not self._is_viewed:  # the rows of a frame are not known
             probe(self.estimator_, self.n_encoded_)
 

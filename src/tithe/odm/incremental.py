@@ -565,6 +565,7 @@ class IncrementalODMClassifier(KernelMachine, ClassifierMixin, Described, BaseEs
             expect(self._gap is not None, "a machine is missing")
             return
         machine, held = self._rows.machine, self._rows.held
+        expect(self._rows.fixed.keys() <= set(_FIXED), "parameters are fixed that are none of these")
         known = len(self.classes_) in (1, 2) and np.array_equal(self.classes_, self._rows.classes)
         expect(known, "there are more than two classes, or others than those of the rows")
         expect(self._gap is None and self._unlearning is None, "a machine comes with a certificate")

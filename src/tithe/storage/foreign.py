@@ -226,7 +226,7 @@ def shell_from(data: bytes, held: list[Any]) -> Any:
     """The object that `shell_bytes` wrote, checked, with what it holds."""
     from skops import io as skops
 
-    _check_uncompressed(data)
+    _check_members(data)
     schema = stored_members(data)[_SCHEMA]
     expect(_n_parts(json.loads(schema), {}) <= len(schema), "its parts stand for too many others")
     untrusted = _untrusted_types(data)
@@ -336,11 +336,25 @@ def stored_members(data: bytes) -> dict[str, bytes]:
         return {part.filename: archive.read(part) for part in parts}
 
 
-def _check_uncompressed(data: bytes) -> None:
-    """Refuse an archive with a compressed member, also in the archives within it."""
+def array_header(file: io.BytesIO) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    """The shape and the type of an array in NumPy's format, by its header."""
+    version = np.lib.format.read_magic(file)
+    read_header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    shape, _, dtype = read_header(file)
+    return shape, dtype
+
+
+def _check_members(data: bytes) -> None:
+    """Refuse an archive with a compressed member, also in the archives within it, or with records that are no list.
+
+    Trees of scikit-learn take the first axis of their nodes for granted as soon as they are made.
+    """
     for content in stored_members(data).values():
         if content.startswith(_ZIP_MAGIC):
-            _check_uncompressed(content)
+            _check_members(content)
+        elif content.startswith(np.lib.format.MAGIC_PREFIX):
+            shape, dtype = array_header(io.BytesIO(content))
+            expect(dtype.names is None or len(shape) == 1, "records are no list")
 
 
 def swapped(thing: Any, swap: Callable[[Any], Any], seen: dict[int, tuple[Any, Any]] | None = None) -> Any:
@@ -431,6 +445,8 @@ def _check_estimator(estimator: Any) -> None:
     for name in attributes:
         hidden = getattr(type(estimator), name, None)
         expect(not callable(hidden) and not hasattr(type(hidden), "__get__"), f"{name} would hide a method")
+    if isinstance(attributes.get("n_classes_"), (int, np.integer)) and "classes_" in attributes:
+        expect(np.shape(attributes["classes_"]) == (attributes["n_classes_"],), "classes are missing")
     for name in _FINITE:
         value = attributes.get(name)
         numbers = value.data if sparse.issparse(value) else value

@@ -37,6 +37,7 @@ from tithe.core.errors import FileFormatError
 from tithe.core.registry import registered_types
 from tithe.core.state_checks import Storable, expect
 from tithe.storage.foreign import (
+    array_header,
     booster_from,
     booster_library,
     booster_text,
@@ -308,9 +309,7 @@ class _Reader:
 def _array_from(data: bytes) -> Array:
     """An array in NumPy's format; what its header promises must be there before memory is taken for it."""
     file = io.BytesIO(data)
-    version = np.lib.format.read_magic(file)
-    read_header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-    shape, _, dtype = read_header(file)
+    shape, dtype = array_header(file)
     expect(dtype.kind in _KINDS and dtype.isnative, f"an array holds {dtype}")
     expect(math.prod(shape) * dtype.itemsize == len(data) - file.tell(), "an array is of another size")
     array: Array = np.load(io.BytesIO(data), allow_pickle=False)

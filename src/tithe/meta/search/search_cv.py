@@ -292,6 +292,7 @@ class CoresetSearchCV(OuterEstimator, Described, MetaEstimatorMixin, BaseEstimat
 
     def check_relations(self) -> None:
         values = self._fitted_values or {}
+        expect(hasattr(self.estimator, "fit"), "there is no estimator")
         if "best_estimator_" in values:
             probe(values["best_estimator_"], self.n_encoded_)
         else:
