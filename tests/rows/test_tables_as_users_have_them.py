@@ -309,3 +309,19 @@ def test_gaps_of_the_target_are_named_everywhere() -> None:
     ):
         with pytest.raises(ValueError, match="no value in 1 of 300 rows, first in row 7"):
             act()
+
+
+def test_numbers_far_outside_are_counted_without_a_schema_too(tmp_path) -> None:
+    rows = table(600)[["a", "b"]]
+    model = tithe.CoresetLogisticRegression().fit(rows, rows["a"] > 0.1)
+    tithe.save_model(model, tmp_path / "model.tithe")
+    far = rows.assign(b=np.where(np.arange(600) < 20, 1e6, rows["b"]))
+    for watching in (model, tithe.load_model(tmp_path / "model.tithe")):
+        with pytest.warns(tithe.EncodingWarning, match=r"'b': of 600 values 20 far outside the range"):
+            watching.predict(far)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model.predict(rows)
+        model.fit(rows.to_numpy(), rows["a"] > 0.1).predict(far.to_numpy())  # arrays have no names to tell
+        streamed = tithe.CoresetLogisticRegression().partial_fit(rows, rows["a"] > 0.1, classes=[False, True])
+        streamed.partial_fit(far, rows["a"] > 0.1)

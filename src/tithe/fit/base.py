@@ -30,6 +30,7 @@ from tithe.core.seeding import as_seed, rng_for
 from tithe.core.state_checks import (
     Check,
     Each,
+    Floats,
     Instance,
     Integer,
     Labels,
@@ -47,7 +48,8 @@ from tithe.reduce.plan import Plan, reduce_rows
 from tithe.reduce.stream import CoresetStream
 from tithe.rows.arrays import as_block, as_rows, check_weights, is_frame, is_spark_frame
 from tithe.rows.encode import frame_schema, later_rows, refuse_other_width
-from tithe.rows.schema import TableSchema, frame_table
+from tithe.rows.schema import FAR, TableSchema, frame_table
+from tithe.rows.uses import ColumnWatch, announce_unlike
 
 if TYPE_CHECKING:
     from tithe.fit.results import BarChart
@@ -111,6 +113,7 @@ class Described(StoredEstimator):
     _encoded_names: Annotated[Array, Sometimes(Labels("d"))]
     schema_: Annotated[TableSchema | None, Optional(Instance(TableSchema))] = None  # of rows that came from a table
     certificate_: Certificate | None = None
+    _ranges: Annotated[Array | None, Optional(Floats(2, "d"))] = None  # of the columns of a frame of numbers
 
     @property
     def frame_encoding(self) -> Any:
@@ -445,6 +448,7 @@ class CoresetLearner(StreamLearner, Described):
         """The steps of every fit: check, read, reduce, learn."""
         self._check_options()
         rows = self._validate_rows(X, y, sample_weight, reset=True)
+        self._ranges = ranges_of(rows) if is_frame(X) and self.schema_ is None else None
         self._start_fit()
         data = self._prepare(self._passes(rows, progress), reset=True)
         self._fitted_values = self._reduce_and_learn(data, as_seed(self.random_state), context, checkpoint)
@@ -502,7 +506,10 @@ class CoresetLearner(StreamLearner, Described):
             )
         if not isinstance(X, np.ndarray) and is_spark_frame(X):
             raise ValueError("This method takes no Spark DataFrame: open it with open_dataset(frame, target=...).")
-        return checked_block(self, X, y, sample_weight, reset=reset)
+        block = checked_block(self, X, y, sample_weight, reset=reset)
+        if self._ranges is not None and not reset and is_frame(X):
+            announce_unlike(watch_numbers(self.feature_names_in_, block, self._ranges))
+        return block
 
     # -- partial_fit ---------------------------------------------------------------------------
 
@@ -530,6 +537,7 @@ class CoresetLearner(StreamLearner, Described):
         if first:
             self._check_options()
             self._refuse_polish()
+            self._ranges = None  # later batches may go beyond the first
         require_target(self, y is not None)
         checked = self._checked(X, y, reset=first)
         weight = check_weights(sample_weight, len(checked))  # a batch may have zero weights only
@@ -649,6 +657,21 @@ class CoresetLearner(StreamLearner, Described):
 
 
 # -- the rows of learners --------------------------------------------------------------------------
+
+
+def ranges_of(rows: Block | Source) -> Array | None:
+    """The smallest and the largest value of each column (2, d); None of rows that are not dense in memory."""
+    if not (isinstance(rows, Block) and isinstance(rows.X, np.ndarray)):
+        return None
+    return np.array([rows.X.min(axis=0), rows.X.max(axis=0)], np.float64)
+
+
+def watch_numbers(names: Any, block: Block, ranges: Array) -> list[ColumnWatch]:
+    """How many numbers of each column lie far outside the range of the training rows."""
+    low, high = ranges
+    margin = FAR * (high - low)
+    far = ((low - margin > block.X) | (high + margin < block.X)) & (margin > 0.0)
+    return [ColumnWatch(str(name), len(block), outside=int(n)) for name, n in zip(names, far.sum(axis=0), strict=True)]
 
 
 def checked_block(learner: Any, X: Any, y: Any = None, sample_weight: Any = None, *, reset: bool) -> Block:

@@ -106,7 +106,7 @@ _MOST_VIEWED = 32  # columns of a frame that hashed values or words become
 MOST_RARE = 20_000  # values of a category without a feature of their own, or words of a text, that are noted
 
 _FORMAT = 1
-_FAR = 0.5  # of the range of the training rows: what lies farther beyond it is far outside
+FAR = 0.5  # of the range of the training rows: what lies farther beyond it is far outside
 _ROUNDING = 1e-13  # relative to the centre and the spread of a column: what is less is zero
 _MAX_NAMES_SHOWN = 30  # columns that a message names
 _DTYPES = ("float32", "float64")
@@ -205,7 +205,7 @@ class Column(Storable):
         faults = self.encoding.faults(values, na, frozenset(self.rare) if all_noted else None)
         outside = 0
         if faults.numbers is not None and self.least is not None and self.most is not None:
-            margin = _FAR * (self.most - self.least)
+            margin = FAR * (self.most - self.least)
             far = (faults.numbers < self.least - margin) | (faults.numbers > self.most + margin)
             outside = int(np.count_nonzero(far if far.ndim == 1 else far.any(axis=1)))
         had_gaps = self.n_gaps > 0
