@@ -23,7 +23,7 @@ _NOT_KNOWN = (
 _NEW_ROWS = "It is about rows like these: others may be predicted better or worse."
 _NOT_SAID: dict[Quantity, str] = {
     "excess_loss": "Neither is it said that the features hold what matters, nor how well new rows are predicted.",
-    "cost": "Whether other solutions would cost less is not said, nor whether other features or scales would serve better.",
+    "cost": "Whether other solutions would cost less is not said, nor whether other features would serve better.",
     "log_likelihood": "Whether another mixture would fit better is not said, nor whether other features would.",
     "score": _NEW_ROWS,
     "mse": _NEW_ROWS,

@@ -448,7 +448,8 @@ class CoresetLearner(StreamLearner, Described):
         """The steps of every fit: check, read, reduce, learn."""
         self._check_options()
         rows = self._validate_rows(X, y, sample_weight, reset=True)
-        self._ranges = ranges_of(rows) if is_frame(X) and self.schema_ is None else None
+        named = self.schema_ is None and is_frame(X) and self.feature_names is not None
+        self._ranges = ranges_of(rows) if named else None
         self._start_fit()
         data = self._prepare(self._passes(rows, progress), reset=True)
         self._fitted_values = self._reduce_and_learn(data, as_seed(self.random_state), context, checkpoint)
