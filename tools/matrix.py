@@ -5,6 +5,7 @@ own. A Python that is neither installed nor can be downloaded is a row that says
 
     python tools/matrix.py                            # every row; an hour or more on two cores
     python tools/matrix.py --only 3.11-lowest         # some rows
+    python tools/matrix.py --quick                    # the lowest versions, tests that hang on those of other packages
     python tools/matrix.py --python /opt/py/bin/python3.14    # an interpreter that is not on the path
     python tools/matrix.py -- tests/reduce/test_build.py     # what follows -- goes to pytest
 """
@@ -48,6 +49,10 @@ ENVIRONMENTS = (
     Environment(LOWEST_PYTHON, "lowest-numpy"),
     *(Environment(python, "newest") for python in PYTHONS),
 )
+QUICK = (  # tables, messages and models of other libraries: half a minute
+    *("tests/rows/test_encoding.py", "tests/rows/test_forms.py", "tests/rows/test_values.py"),
+    *("tests/storage/test_other_libraries.py", "tests/cli/test_messages.py"),
+)
 LEFT_OUT = "river ; sys_platform == 'none'"  # only tests need it, and it asks for a newer numpy than tithe does
 
 
@@ -57,6 +62,8 @@ class CannotBeHad(Exception):
 
 def main() -> int:
     arguments = parsed()
+    if arguments.quick:
+        arguments.only, arguments.pytest = ["3.11-lowest"], [*QUICK, *arguments.pytest]
     FOLDER.mkdir(exist_ok=True)
     rows, good = [HEADER], True
     for environment in ENVIRONMENTS:
@@ -67,7 +74,7 @@ def main() -> int:
             python = make_environment(environment, arguments.uv, arguments.python)
         except CannotBeHad as error:
             rows.append((environment.name, f"not run: {error}"))
-            good = False
+            good = arguments.quick  # which is no row of the table, but a part of the tests of any machine
             continue
         row = run_tests(environment, python, arguments.pytest)
         good = good and row[-3] == "0"
@@ -80,6 +87,7 @@ def main() -> int:
 def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", action="append", choices=[e.name for e in ENVIRONMENTS], help="a row to run")
+    parser.add_argument("--quick", action="store_true", help="a few tests with the lowest versions")
     parser.add_argument("--python", action="append", default=[], metavar="PATH", help="an interpreter to use")
     parser.add_argument("--uv", default=shutil.which("uv", path=Path(sys.executable).parent) or "uv", metavar="PATH")
     parser.add_argument("pytest", nargs="*", help="arguments of pytest")
@@ -136,7 +144,10 @@ def version_of(python: str) -> str:
 
 
 def checked(*command: str | Path) -> str:
-    done = subprocess.run([str(part) for part in command], capture_output=True, text=True, check=False)
+    try:
+        done = subprocess.run([str(part) for part in command], capture_output=True, text=True, check=False)
+    except FileNotFoundError as error:
+        raise CannotBeHad(str(error)) from None
     if done.returncode:
         print(done.stderr, file=sys.stderr, flush=True)
         raise CannotBeHad((done.stderr.strip().splitlines() or ["?"])[-1].strip())

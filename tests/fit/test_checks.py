@@ -91,10 +91,7 @@ def _weights_change_the_draw(estimator: object) -> dict[str, str]:
 
 @parametrize_with_checks(
     [
-        CoresetKMeans(3, coreset_size=15, random_state=0),
-        CoresetGaussianMixture(2, coreset_size=15, random_state=0),
         CoresetLogisticRegression(coreset_size=15, random_state=0),
-        CoresetRidge(coreset_size=15, random_state=0),
         CoresetEstimator(Ridge(), coreset_size=20, random_state=0),
     ],
     expected_failed_checks=_weights_change_the_draw,
