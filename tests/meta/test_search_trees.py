@@ -35,7 +35,7 @@ def test_a_quarter_of_the_rows_by_default_and_a_warning_below(rows, recwarn) -> 
     X, y, options = np.tile(X, (4, 1)), np.tile(y, 4), {**OPTIONS, "refit": False}
     search = CoresetSearchCV(LGBMClassifier(**FAST), {"num_leaves": [4]}, **options).fit(X, y)
     assert [len(coreset) for coreset in search.coresets_] == pytest.approx([6000, 6000], rel=0.03)
-    assert not recwarn.list
+    assert not [warning for warning in recwarn if "less than" in str(warning.message)]  # older LightGBMs warn of names
     with pytest.warns(UserWarning, match="less than 25%"):
         CoresetSearchCV(LGBMClassifier(**FAST), {"num_leaves": [4]}, coreset_size=2000, **options).fit(X, y)
 

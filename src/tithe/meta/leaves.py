@@ -6,7 +6,7 @@ import json
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from copy import copy, deepcopy
+from copy import deepcopy
 from functools import partial
 from typing import Any
 
@@ -308,10 +308,11 @@ class _XGBoost(_Forest):
         return score if self.loss == "squared_error" else np.log(score)
 
     def leaves(self, X: Any, first: int, last: int) -> Array:
-        part = copy(self.learner)
-        part._Booster = self.booster[first:last]
-        leaves: Array = part.apply(X)
-        return leaves
+        from xgboost import DMatrix
+
+        rows = DMatrix(X, missing=self.learner.missing, enable_categorical=True)  # XGBoost 3.0 does not pass that on
+        leaves: Array = self.booster[first:last].predict(rows, pred_leaf=True)
+        return leaves.reshape(rows.num_row(), -1)
 
     def old_values(self, tree: int) -> Array:
         return np.array(self.trees[tree]["split_conditions"], np.float64)

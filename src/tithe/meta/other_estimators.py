@@ -204,8 +204,8 @@ class OuterEstimator(StreamLearner):
         names = [f"x{i}" for i in range(X.shape[1])]
         if reset:
             first = self.estimator.steps[0][1] if isinstance(self.estimator, Pipeline) else self.estimator
-            # CatBoost does not say so
-            takes_gaps = library_of(first) == "catboost" or get_tags(first).input_tags.allow_nan
+            # CatBoost and LightGBM 4.6 do not say so
+            takes_gaps = library_of(first) in ("catboost", "lightgbm") or get_tags(first).input_tags.allow_nan
             makes_one = takes_gaps and np.isnan(X).any()
         else:
             makes_one = list(getattr(self, "feature_names_in_", ())) == names
