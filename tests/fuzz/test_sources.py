@@ -190,8 +190,9 @@ def _assert_sound(name: str, outcomes: list[Any]) -> None:
 
 
 def test_damaged_files_are_read_or_refused() -> None:
-    with Pool(read_input, warm=_good(LOADERS), seconds=60, n_workers=1) as pool:
-        outcomes = {name: pool.run(_inputs(name, QUICK, seed=0)) for name in LOADERS}
+    few = [name for name in LOADERS if name not in ("csv.gz", "csv.bz2", "zip", "csv pipe")]  # as csv, and slower
+    with Pool(read_input, warm=_good(few), seconds=60, n_workers=1) as pool:
+        outcomes = {name: pool.run(_inputs(name, QUICK, seed=0)) for name in few}
     print(table(outcomes))
     for name, ended in outcomes.items():
         _assert_sound(name, ended)
