@@ -316,11 +316,11 @@ def test_too_few_rounds_are_said_to_be() -> None:
     assert model.certificate_.interval[0] <= results - best <= model.certificate_.interval[1]
 
 
-@pytest.mark.parametrize("polish", ["auto", 0])
+@pytest.mark.parametrize("polish", [1, 0])
 def test_warnings_point_at_the_line_that_called_fit(polish) -> None:
     rng = np.random.default_rng(0)
     X = rng.normal(size=(3000, 3))
-    size = 200 if polish == "auto" else 3000  # polish on all rows, or a fit on all rows
+    size = 200 if polish == 1 else 3000  # polish on all rows, or a fit on all rows
     model = CoresetLogisticRegression(max_iter=1, tol=1e-300, coreset_size=size, polish=polish, random_state=0)
     with pytest.warns(ConvergenceWarning) as caught:
         model.fit(X, X[:, 0] + rng.normal(size=3000) > 0)
