@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from tithe.core.data import html_facts
+from tithe.core.params import grouped
 from tithe.core.state_checks import Number, Optional, Storable, expect
-from tithe.core.wording import grouped
 
 Kind = Literal["bound", "exact", "estimate"]
 Quantity = Literal["cost", "excess_loss", "log_likelihood", "score", "mse"]

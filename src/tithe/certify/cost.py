@@ -12,9 +12,8 @@ import numpy as np
 from tithe.certify.certificate import Certificate, share_of_all
 from tithe.core.contracts import Objective, ParamsT
 from tithe.core.data import Array, Block
-from tithe.core.params import POLISH, check_value
+from tithe.core.params import POLISH, check_value, grouped
 from tithe.core.passes import DataPass
-from tithe.core.wording import grouped
 
 AUTO_ROUNDS = 2  # rounds of polish="auto": on real data the first two bring nearly the whole gain
 AUTO_GAIN = 1e-3  # polish="auto" stops earlier if a round saves less than this share of the cost

@@ -15,9 +15,9 @@ from tithe.certify.cost import coreset_clause, relative_error
 from tithe.core.contracts import Source
 from tithe.core.data import Array, Block, Coreset
 from tithe.core.errors import NoRowsError
+from tithe.core.params import grouped
 from tithe.core.passes import DataPass
 from tithe.core.seeding import Reservoir, Split, hash_limit, key_of, rng_for, uniform_of
-from tithe.core.wording import grouped
 
 _N_PARTS = 20  # parts of the rows whose scores give the interval
 MIN_ROWS_TO_CERTIFY = 2 * _N_PARTS

@@ -12,8 +12,8 @@ from sklearn.exceptions import ConvergenceWarning
 from tithe.certify import bound_certificate
 from tithe.core.data import Array, Block
 from tithe.core.errors import warn_caller
+from tithe.core.params import grouped
 from tithe.core.passes import DataPass
-from tithe.core.wording import grouped
 from tithe.fit.collections import lazy_on_collections
 from tithe.linear.learner import CORESET_TOL_RATIO, TOLERANCE, CoresetLinearClassifier, LinearFit
 from tithe.linear.logistic_objective import LogisticObjective

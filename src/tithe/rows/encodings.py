@@ -19,8 +19,8 @@ import numpy as np
 import pyarrow as pa
 
 from tithe.core.data import Array
+from tithe.core.params import grouped
 from tithe.core.state_checks import Each, Integer, Number, Optional, Storable, Text, expect
-from tithe.core.wording import grouped
 from tithe.rows.forms import DATE_ORDERS, NUMBER_FORMS
 from tithe.rows.values import (
     as_text,

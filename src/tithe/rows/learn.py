@@ -19,7 +19,7 @@ from scipy import sparse
 from tithe.core.data import Array
 from tithe.core.errors import NoRowsError
 from tithe.core.parallel import available_threads
-from tithe.core.wording import grouped
+from tithe.core.params import grouped
 from tithe.rows.doubts import doubts_of_values
 from tithe.rows.effects import effect_scale, words_scale
 from tithe.rows.encodings import (
