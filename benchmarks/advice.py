@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from common import load_labelled, save, show, timed, two_class_sets
-from tithe import compare
+from tithe import Block, compare
 from tithe.core.seeding import as_seed
 from tithe.objectives import KMeansObjective, LogisticObjective
 from tithe.report.compare import USUAL_CONSTRUCTIONS, Runner, _methods, compared_rows
@@ -38,10 +38,13 @@ def question(folder: Path, name: str, objective_name: str, n_rows: int, n_seeds:
     excesses: list[float] = []
     if advice.size < result.n_rows:
         seed = as_seed(0)  # the rows that were held out, and the fits on all rows
-        rows = compared_rows(X, y, None, objective=objective, holdout=0.1, memory=None, engine="auto", seed=seed)
+        rows = compared_rows(Block(X=X, y=y), objective, holdout=0.1, memory=None, engine="auto", seed=seed)
         runner = Runner(rows, seed)
         method = next(m for m in _methods(objective, USUAL_CONSTRUCTIONS, calibrate=True) if m.name == advice.method)
-        lowest = min(r["value"] for r in runner.measured(runner.full_fits(result.n_repeats, 60.0, lambda _: None)))
+        runner.warm_up([method], 0)
+        n_full, size = runner.affordable(result.n_repeats, 60.0)
+        full_fits = [runner.full_fit(repeat, size) for repeat in range(n_full)]
+        lowest = min(r["value"] for r in runner.measured(full_fits))
         runs = [run for repeat in range(n_seeds) for run in runner.run(method, advice.size, 1000 + repeat, 0)]
         excesses = [run["value"] / lowest - 1.0 for run in runner.measured(runs)]
     above = sum(excess > TOL + full["excess_high"] for excess in excesses)
