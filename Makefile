@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 DATA ?= benchmarks/data
 export TIMEFORMAT := -- %R s, %U s of CPU
 
-.PHONY: demo test quick bits slow cluster docs matrix lint bench papers clean help
+.PHONY: demo test quick bits slow cluster docs lowest matrix lint bench papers clean help
 
 help:  ## what can be made
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -29,10 +29,9 @@ demo: $(READY)  ## compress, fit, certify and compare on an embedded data set; w
 # up to nine times the CPU
 TESTS := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 
-test: $(READY)  ## lint, all tests that take seconds, those of equal bits as on other CPUs, some with the lowest versions
+test: $(READY)  ## lint, all tests that take seconds, and those of equal bits as on other CPUs
 	$(MAKE) -j2 --output-sync lint quick
 	time $(BIN)/python tools/bits.py --quick
-	time $(BIN)/python tools/matrix.py --quick
 
 # lint runs beside them, on what tests that wait leave of the two cores
 quick: $(READY)
@@ -54,6 +53,9 @@ cluster: $(READY)  ## the tests on clusters and stores; installs Dask, Spark and
 docs: $(READY)  ## the documentation, in docs/_build/html; warnings are errors
 	$(call install,dev$(comma)docs) || { echo "Sphinx and its extensions cannot be installed here."; exit 1; }
 	time $(BIN)/python -m sphinx -E -W --keep-going -b html docs docs/_build/html
+
+lowest: $(READY)  ## a few tests with the lowest versions that pyproject.toml allows: tables and models of other libraries
+	time $(BIN)/python tools/matrix.py --quick
 
 matrix: $(READY)  ## all tests on every Python that can be had, with the lowest and the newest versions; an hour or more
 	$(BIN)/python tools/matrix.py
