@@ -105,7 +105,7 @@ def test_constructions_get_the_parameters_that_they_have(rows, tmp_path, monkeyp
         raise ValueError("stop here")
 
     monkeypatch.setattr("tithe.report.compare.compare", noted)
-    options = ["--construction-option", "per_ring=5", "--construction-option", "leader=TRUE"]
+    options = ["--construction-option", "per_ring=5", "--construction-option", "leader=True"]
     options += ["--construction-option", "radius=2.5"]
     command = ["compare", rows, "--columns", "a,b", "-o", tmp_path / "out", "--constructions"]
     assert run(*command, "auto,rings,ball_cover,uniform", *options) == 2

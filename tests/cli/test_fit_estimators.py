@@ -118,7 +118,7 @@ def test_a_construction_has_parameters_of_its_own(rows, tmp_path, capsys) -> Non
     table = [rows, "--columns", "a,b,c", "-m", 200]
     option = "--construction-option"
     command = ["fit", "logistic", *table, "--target", "late", "-o", tmp_path / "out", "--construction", "regressed"]
-    assert run(*command, option, "n_clusters=3", option, "log=true", option, "mix=0.5", option, "regressor=ridge") == 0
+    assert run(*command, option, "n_clusters=3", option, "log=True", option, "mix=0.5", option, "regressor=ridge") == 0
     made = load_model(tmp_path / "out" / "model.tithe").get_params()["construction"]
     assert (made.n_clusters, made.log, made.mix, made.regressor) == (3, True, 0.5, "ridge")
     build = ["build", *table, "-o", tmp_path / "c.parquet", "--construction", "rings"]

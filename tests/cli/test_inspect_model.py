@@ -113,7 +113,7 @@ def test_an_estimator_without_its_rows_shows_what_it_has(tmp_path, capsys, rng: 
     y = np.where(X[:, 0] + rng.normal(size=3000) > 0, "up", "down")
     trees = HistGradientBoostingClassifier(max_iter=10)
     model = CoresetEstimator(trees, coreset_size=800, early_stopping=0.2, random_state=0).fit(X, y)
-    for rows, words in ((False, ["n rounds", "AUC"]), (True, ["row worth", "AUC"])):
+    for rows, words in ((False, ["rounds", "AUC"]), (True, ["row worth", "AUC"])):
         save_model(model, file, rows=rows)
         assert run("inspect", file) == 0
         printed = " ".join(capsys.readouterr().out.split())

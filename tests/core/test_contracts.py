@@ -60,7 +60,6 @@ FOREIGN = {
     "cli/size.py:_one_leaf": "the provenance is shown",
     "cli/main.py:print_worth": "the provenance is shown",
     "cli/merge.py:_inspect_model": "the parameters are shown",
-    "cli/merge.py:_summary": "the attributes that were saved are shown",
     "report/scores.py:_answers": "not every classifier has probabilities",
     "testing/checks.py:_error": "the message itself is checked",
 }

@@ -12,6 +12,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import HuberRegressor, PoissonRegressor, Ridge
 
 from tithe import (
+    Checkpoint,
     CoresetHuberRegressor,
     CoresetPoissonRegressor,
     CoresetRidge,
@@ -293,5 +294,7 @@ def test_wrong_penalties_of_several_outputs() -> None:
         CoresetRidge([1.0, 2.0]).fit(X, Y)
     with pytest.raises(ValueError, match="alpha must be a number of at least 0"):
         CoresetRidge([1.0, 2.0]).fit(X, Y[:, 0])
+    with pytest.raises(ValueError, match="Leave checkpoint out"):
+        CoresetRidge().fit(X, Y, checkpoint=Checkpoint("folder"))
     with pytest.raises(ValueError, match="inconsistent numbers of samples"):
         CoresetRidge().fit(X, Y[:4])

@@ -6,8 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from tithe.core.data import html_facts
-from tithe.core.params import grouped
+from tithe.core.data import grouped, html_facts
 from tithe.core.state_checks import Number, Optional, Storable, expect
 
 Kind = Literal["bound", "exact", "estimate"]

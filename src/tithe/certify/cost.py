@@ -11,8 +11,8 @@ import numpy as np
 
 from tithe.certify.certificate import Certificate, share_of_all
 from tithe.core.contracts import Objective, ParamsT
-from tithe.core.data import Array, Block
-from tithe.core.params import POLISH, check_value, grouped
+from tithe.core.data import Array, Block, grouped
+from tithe.core.params import POLISH, check_value
 from tithe.core.passes import DataPass
 
 AUTO_ROUNDS = 2  # rounds of polish="auto": on real data the first two bring nearly the whole gain

@@ -13,9 +13,8 @@ from scipy import stats
 from tithe.certify.certificate import Certificate
 from tithe.certify.cost import coreset_clause, relative_error
 from tithe.core.contracts import Source
-from tithe.core.data import Array, Block, Coreset
+from tithe.core.data import Array, Block, Coreset, grouped
 from tithe.core.errors import NoRowsError
-from tithe.core.params import grouped
 from tithe.core.passes import DataPass
 from tithe.core.seeding import Reservoir, Split, hash_limit, key_of, rng_for, uniform_of
 

@@ -134,29 +134,13 @@ def _inspect_model(file: str, title: str) -> None:
         ["training rows inside", inside],
         ["columns", _columns(model)],
     ]
-    summary = _summary(model) if isinstance(model, Described) else {}
+    summary = model.summary() if isinstance(model, Described) else {}
     rows += [[name.replace("_", " "), _fact(summary[name])] for name in summary if name not in _TABLES]
     print_table(title, ["", ""], rows)
     print_result_tables(summary, most=_MAX_ROWS)
     _print_columns(table_schema(model))
     if isinstance(model, Described) and model.certificate_ is not None:
         click.echo(str(model.certificate_))
-
-
-def _summary(model: Any) -> dict[str, Any]:
-    """What a model says about itself; where that takes rows that were not saved, the short values that were."""
-    from tithe.core.errors import RowsNotSavedError
-    from tithe.fit.base import StreamLearner, fitted_attributes
-
-    try:
-        summary: dict[str, Any] = model.summary()
-        return summary
-    except RowsNotSavedError:
-        if not isinstance(model, StreamLearner):
-            raise
-    values = {name: getattr(model, name, None) for name in fitted_attributes(type(model)) if not name.startswith("_")}
-    short = {name.rstrip("_"): value for name, value in values.items() if isinstance(value, (bool, int, float, list))}
-    return {name: value for name, value in short.items() if value != []}
 
 
 def _print_columns(schema: Any) -> None:

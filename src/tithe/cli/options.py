@@ -158,34 +158,12 @@ def construction_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return click.option("--construction", type=known, default="auto", help="How rows are chosen.")(command)
 
 
-def _as_construction_options(context: Any, param: Any, texts: Any) -> dict[str, Any]:
-    """``NAME=VALUE`` with a value that is a number, true, false or a text."""
-    values: dict[str, Any] = {}
-    for text in texts:
-        name, equals, value = text.partition("=")
-        if not equals:
-            raise click.BadParameter(f"{text!r} is not NAME=VALUE.")
-        values[name] = _as_value(value)
-    return values
-
-
-def _as_value(text: str) -> bool | int | float | str:
-    if text.lower() in ("true", "false"):
-        return text.lower() == "true"
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return text
-
-
 construction_parameters_option = click.option(
     "--construction-option",
     "construction_parameters",
     metavar="NAME=VALUE",
     multiple=True,
-    callback=_as_construction_options,
+    callback=as_parameters,
     help="A parameter of the construction, as in Python: eps=0.1 of rings, for example. May be given several times.",
 )
 

@@ -167,9 +167,7 @@ def _write(output: str, model: Any, data: Any, row_ids: RowIds | None, *, proba:
 def _answers(model: Any, X: Any) -> dict[str, Any]:
     """A column of predictions; of a model that only transforms, as a dictionary does, its columns."""
     if _predicts(model):
-        predicted = model.predict(X)
-        # CatBoost predicts a column (n, 1) if there are many classes
-        return {"prediction": predicted[:, 0] if predicted.ndim == 2 and predicted.shape[1] == 1 else predicted}
+        return {"prediction": model.predict(X)}
     return dict(zip(model.get_feature_names_out(), model.transform(X).T, strict=True))
 
 

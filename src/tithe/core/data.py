@@ -57,6 +57,15 @@ class Site(Storable):
     fingerprint: str
 
 
+def grouped(value: float, digits: int = 6) -> str:
+    """A number for people, with at least so many digits, those before the point in groups of three.
+
+    >>> grouped(1234567.8), grouped(298690.64, 8), grouped(0.00123456789), grouped(999999.9)
+    ('1,234,568', '298,690.64', '0.00123457', '1,000,000')
+    """
+    return f"{value:,.0f}" if 10.0**digits - 0.5 <= abs(value) < 1e15 else f"{value:,.{digits}g}"
+
+
 def html_facts(title: str, facts: Mapping[str, str]) -> str:
     """A small table of facts under a title. Text from files is shown, not obeyed.
 

@@ -180,12 +180,3 @@ def resolve_size(coreset_size: Any, n_rows: int | None) -> int:
     if n_rows is None:
         raise ValueError("coreset_size must be an integer here: the number of rows is not known beforehand.")
     return max(1, round(float(coreset_size) * n_rows))
-
-
-def grouped(value: float, digits: int = 6) -> str:
-    """A number in words, with at least so many digits, those before the point in groups of three.
-
-    >>> grouped(1234567.8), grouped(298690.64, 8), grouped(0.00123456789), grouped(999999.9)
-    ('1,234,568', '298,690.64', '0.00123457', '1,000,000')
-    """
-    return f"{value:,.0f}" if 10.0**digits - 0.5 <= abs(value) < 1e15 else f"{value:,.{digits}g}"

@@ -47,13 +47,11 @@ from tithe.fit.bases import ClassNamePrefixFeaturesOutMixin
 from tithe.reduce.plan import Plan, reduce_rows
 from tithe.reduce.stream import CoresetStream
 from tithe.rows.arrays import as_block, as_rows, check_weights, is_frame, is_spark_frame
-from tithe.rows.encode import frame_schema, later_rows, refuse_other_width
-from tithe.rows.schema import FAR, TableSchema, frame_table
-from tithe.rows.uses import ColumnWatch, announce_unlike
+from tithe.rows.encode import frame_schema, later_rows, ranges_of, refuse_other_width, watch_ranges
+from tithe.rows.schema import TableSchema, frame_table
 
 if TYPE_CHECKING:
     from tithe.fit.results import BarChart
-
 
 FLOATS = ("float64", "float32")
 MIN_AUTO_ROWS = 5000  # of a learner that has no rule of its own
@@ -448,12 +446,16 @@ class CoresetLearner(StreamLearner, Described):
         """The steps of every fit: check, read, reduce, learn."""
         self._check_options()
         rows = self._validate_rows(X, y, sample_weight, reset=True)
-        named = self.schema_ is None and is_frame(X) and self.feature_names is not None
-        self._ranges = ranges_of(rows) if named else None
+        self._note_ranges(X, rows)
         self._start_fit()
         data = self._prepare(self._passes(rows, progress), reset=True)
         self._fitted_values = self._reduce_and_learn(data, as_seed(self.random_state), context, checkpoint)
         return self
+
+    def _note_ranges(self, X: Any, rows: Block | Source) -> None:
+        """Store the ranges of the columns of a frame of numbers, which has no schema that knows them."""
+        named = self.schema_ is None and is_frame(X) and self.feature_names is not None
+        self._ranges = ranges_of(rows) if named else None
 
     def _context(self) -> Any:
         """What `_learn` needs of the fit before. It is asked for before anything changes."""
@@ -509,7 +511,7 @@ class CoresetLearner(StreamLearner, Described):
             raise ValueError("This method takes no Spark DataFrame: open it with open_dataset(frame, target=...).")
         block = checked_block(self, X, y, sample_weight, reset=reset)
         if self._ranges is not None and not reset and is_frame(X):
-            announce_unlike(watch_numbers(self.feature_names_in_, block, self._ranges))
+            watch_ranges(self.feature_names_in_, block, self._ranges)
         return block
 
     # -- partial_fit ---------------------------------------------------------------------------
@@ -658,21 +660,6 @@ class CoresetLearner(StreamLearner, Described):
 
 
 # -- the rows of learners --------------------------------------------------------------------------
-
-
-def ranges_of(rows: Block | Source) -> Array | None:
-    """The smallest and the largest value of each column (2, d); None of rows that are not dense in memory."""
-    if not (isinstance(rows, Block) and isinstance(rows.X, np.ndarray)):
-        return None
-    return np.array([rows.X.min(axis=0), rows.X.max(axis=0)], np.float64)
-
-
-def watch_numbers(names: Any, block: Block, ranges: Array) -> list[ColumnWatch]:
-    """How many numbers of each column lie far outside the range of the training rows."""
-    low, high = ranges
-    margin = FAR * (high - low)
-    far = ((low - margin > block.X) | (high + margin < block.X)) & (margin > 0.0)
-    return [ColumnWatch(str(name), len(block), outside=int(n)) for name, n in zip(names, far.sum(axis=0), strict=True)]
 
 
 def checked_block(learner: Any, X: Any, y: Any = None, sample_weight: Any = None, *, reset: bool) -> Block:

@@ -10,9 +10,8 @@ from scipy.special import expit, log_softmax, softmax
 from sklearn.exceptions import ConvergenceWarning
 
 from tithe.certify import bound_certificate
-from tithe.core.data import Array, Block
+from tithe.core.data import Array, Block, grouped
 from tithe.core.errors import warn_caller
-from tithe.core.params import grouped
 from tithe.core.passes import DataPass
 from tithe.fit.collections import lazy_on_collections
 from tithe.linear.learner import CORESET_TOL_RATIO, TOLERANCE, CoresetLinearClassifier, LinearFit

@@ -47,7 +47,7 @@ class Outputs:
 
     def __init__(self, objectives: Sequence[LeastSquaresObjective], block: Block, targets: Array) -> None:
         self.objectives = objectives
-        self.n_rows, self.n_passes = len(block), 0
+        self.rows, self.n_passes = block, 0
         self.blocks = [replace(block, y=np.ascontiguousarray(y)) for y in targets.T]
         first = objectives[0]
         self._centre = first.centre(block)

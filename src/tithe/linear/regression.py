@@ -15,7 +15,7 @@ from tithe.core.data import Array, Block
 from tithe.core.passes import DataPass
 from tithe.core.progress import Checkpoint, Progress
 from tithe.core.state_checks import Either, Floats, Number
-from tithe.fit.base import FLOATS, FittedAttribute, limits_threads
+from tithe.fit.base import FLOATS, CoresetLearner, FittedAttribute, limits_threads
 from tithe.fit.bases import RegressorMixin
 from tithe.fit.collections import lazy_on_collections
 from tithe.fit.labels import finite_target
@@ -176,6 +176,11 @@ class CoresetRidge(CoresetLinearRegressor):
     objective_curve_, n_iter_, n_passes_, coreset_, sample_indices_, stream_
         See `CoresetLogisticRegression`.
 
+    Notes
+    -----
+    With y of shape (n, m) all rows are used, which have to be in memory, and no coreset: one curvature serves all
+    outputs.
+
     Examples
     --------
     >>> import numpy as np
@@ -194,35 +199,25 @@ class CoresetRidge(CoresetLinearRegressor):
     coef_ = FittedAttribute[Array](Either(Floats("d", dtypes=FLOATS), Floats("outputs", "d", dtypes=FLOATS)))
     intercept_ = FittedAttribute[Any](Either(Number(), Floats("outputs")))
 
-    def fit(
+    @limits_threads
+    def _fit(
         self,
         X: Any,
-        y: Any = None,
-        sample_weight: Any = None,
-        *,
-        checkpoint: Checkpoint | None = None,
-        progress: Progress | bool | None = None,
+        y: Any,
+        sample_weight: Any,
+        context: Any,
+        checkpoint: Checkpoint | None,
+        progress: Progress | bool | None,
     ) -> Self:
-        """Reduce, fit on the coreset, calibrate, polish and certify on all rows.
-
-        Parameters
-        ----------
-        X : array, CSR matrix or frame of shape (n, d), or a source
-        y : array of shape (n,) or (n, m)
-            Several outputs take all rows, which have to be in memory, and no coreset. That of a source comes with its
-            rows.
-        sample_weight : array of shape (n,), optional
-        checkpoint, progress
-            Keep the state of the reduction in a folder, and watch the passes over the data: see `build_coreset`.
-        """
-        if has_several_outputs(y):
-            return self._fit_outputs(X, y, sample_weight)
-        return super().fit(X, y, sample_weight, checkpoint=checkpoint, progress=progress)
-
-    @limits_threads
-    def _fit_outputs(self, X: Any, y: Any, sample_weight: Any) -> Self:
-        super(CoresetLinearModel, self)._check_options()
+        if not has_several_outputs(y):
+            return super()._fit(X, y, sample_weight, context, checkpoint, progress)
+        if checkpoint is not None:
+            raise ValueError(
+                "Several outputs are fitted on all rows: there is no reduction to keep. Leave checkpoint out."
+            )
+        CoresetLearner._check_options(self)  # that of linear models makes the loss of one alpha
         problem, dtype = self._outputs(X, y, sample_weight, reset=True)
+        self._note_ranges(X, problem.rows)
         self._start_fit()
         params = problem.fit(self.tol)
         gap = problem.gap(params)
@@ -231,7 +226,7 @@ class CoresetRidge(CoresetLinearRegressor):
         self._fitted_values = {
             "coef_": params[:, :-1].astype(dtype),
             "intercept_": params[:, -1].copy(),
-            "certificate_": gap.certificate(problem.n_rows, passes=1),
+            "certificate_": gap.certificate(len(problem.rows), passes=1),
             "objective_curve_": [gap.evaluation.value],
             "n_iter_": 1,
             "n_passes_": problem.n_passes,
@@ -253,7 +248,7 @@ class CoresetRidge(CoresetLinearRegressor):
         if not has_several_outputs(y):
             return super().certify(X, y, sample_weight)
         problem, _ = self.solve()._outputs(X, y, sample_weight, reset=False)
-        return problem.gap(self._params()).certificate(problem.n_rows, passes=1)
+        return problem.gap(self._params()).certificate(len(problem.rows), passes=1)
 
     def _params(self) -> Array:
         return np.column_stack([np.atleast_2d(self.coef_), np.atleast_1d(self.intercept_)]).astype(np.float64)

@@ -199,18 +199,18 @@ def learning_weights(estimator: Any, coreset: Coreset) -> Array:
     return np.asarray(weight * factor)
 
 
-def with_class_factors(estimator: Any, coreset: Coreset, labels: Array | None) -> tuple[Any, Array | float]:
+def with_class_factors(estimator: Any, coreset: Coreset) -> tuple[Any, Array | float]:
     """The estimator without the class weights that its library would count, and the factors (n,) of the rows instead.
 
     Rows of a coreset stand for different numbers of rows: only their weights tell how frequent a class is. A row of
     class c, which weighs n_c of n, has the factor n / (k n_c), as in scikit-learn; with LightGBM's ``is_unbalance``
-    the largest n_c over n_c. An estimator on all rows is left as it is.
+    the largest n_c over n_c. An estimator on all rows is left as it is. y of the coreset holds class numbers.
     """
-    if labels is None or coreset.is_whole or coreset.y is None:
+    if coreset.is_whole or coreset.y is None or not is_classifier(estimator):
         return estimator, 1.0
     prefix, learner = last_step(estimator)
     given = learner.get_params(deep=False)
-    mass = np.bincount(coreset.y, weights=coreset.weights(), minlength=len(labels))
+    mass = np.bincount(coreset.y, weights=coreset.weights())
     mass[mass == 0.0] = np.inf  # classes without a row
     n_classes = int(np.isfinite(mass).sum())
     if given.get("class_weight") in ("balanced", "balanced_subsample"):

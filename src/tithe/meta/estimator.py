@@ -491,7 +491,7 @@ class CoresetEstimator(OuterEstimator, CoresetLearner, MetaEstimatorMixin, BaseE
     def _fit_to(self, coreset: Coreset, given: OriginalRows, seed: int, *, weighted: bool) -> tuple[Any, int | None]:
         """The estimator fitted on the coreset, and its number of rounds if early stopping set it."""
         y, stop = self.targets_of(coreset), None
-        model, factors = with_class_factors(clone(self.estimator), coreset, self._labels)
+        model, factors = with_class_factors(clone(self.estimator), coreset)
         weight = learning_weights(model, coreset) * factors if weighted else None
         if self.early_stopping and y is not None:
             share, rng = float(self.early_stopping), rng_for(seed, "early stopping")
@@ -573,7 +573,8 @@ class CoresetEstimator(OuterEstimator, CoresetLearner, MetaEstimatorMixin, BaseE
 
     def summary(self) -> dict[str, Any]:
         """What a row is worth, the scores on rows set aside, and the columns that matter most to the trees."""
-        worth, values = self.coreset_.provenance.get("row_worth"), dict[str, Any]()
+        coreset, values = (self.solve()._fitted_values or {}).get("coreset_"), dict[str, Any]()
+        worth = None if coreset is None else coreset.provenance.get("row_worth")  # a saved model has no rows
         if isinstance(worth, float):
             values |= {"row_worth": worth, "what_a_row_is_worth": worth_in_words(worth)}
         if self.n_rounds_ is not None:
@@ -635,7 +636,9 @@ class CoresetEstimator(OuterEstimator, CoresetLearner, MetaEstimatorMixin, BaseE
     def _call(self, method: str, X: Any) -> Any:
         given = self.solve()._given(X)
         rows = given.of(self._checked(X, reset=False)) if given.frame is None else given.frame
-        return getattr(self.estimator_, method)(rows)
+        answer = getattr(self.estimator_, method)(rows)
+        # CatBoost predicts a column (n, 1) if there are many classes
+        return np.ravel(answer) if method == "predict" and np.ndim(answer) == 2 and answer.shape[1] == 1 else answer
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -179,7 +179,7 @@ def distortion(
     else:
         full = sample = _as_block(full)
     if full.n_features != coreset.n_features:
-        refuse_other_width(getattr(coreset, "schema", None), full.n_features)
+        refuse_other_width(coreset.schema if isinstance(coreset, Coreset) else None, full.n_features)
         raise ValueError(f"The rows have {full.n_features} columns, and the coreset has {coreset.n_features}.")
     objective = goal.for_rows(coreset)
     refuse_signed(objective, needed_by="distortion")

@@ -484,8 +484,7 @@ def build_coreset(
     encode : {"auto", "strict", True, False}
         How a frame becomes features. ``"auto"``: numbers keep their units, and a frame with text, dates or lists is
         encoded (`open_dataset`); ``"strict"``: what is lost by that is an error. True: every frame is encoded, with
-        numbers standardized and gaps filled. False: none is. The
-        attribute ``schema`` of the coreset says how.
+        numbers standardized and gaps filled. False: none is. The attribute ``schema`` of the coreset says how.
     engine : str or engine
         ``"serial"``, ``"threads"``, or on a cluster ``"dask"`` or ``"spark"``. The result has the same bits on each.
         ``"auto"`` is ``"dask"`` for Dask collections if there is a client, and ``"spark"`` for Spark DataFrames.

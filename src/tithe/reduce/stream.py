@@ -20,7 +20,7 @@ from tithe.core.seeding import as_seed
 from tithe.core.state_checks import LARGEST, Instance, Integer, Optional, Storable, StoredState, expect
 from tithe.reduce.draws import InfluenceObjective
 from tithe.reduce.plan import Plan, Reducer, leaf_rows_for, node_rows_for
-from tithe.rows.arrays import is_frame
+from tithe.rows.arrays import as_matrix, is_frame
 from tithe.rows.batches import LeafBuffer, difference, is_like
 from tithe.rows.encode import check_encode, frame_schema, later_rows, refuse_other_width
 from tithe.rows.schema import TableSchema, frame_table
@@ -511,7 +511,7 @@ class CoresetStream(StoredState):
         if is_frame(X) and state.schema is not None:
             X = later_rows(state.schema, X)
         elif state.schema is not None:
-            refuse_other_width(state.schema, (X if hasattr(X, "shape") else np.asarray(X)).shape[-1])
+            refuse_other_width(state.schema, as_matrix(X).shape[1])
         elif state.rows.like is None and (schema := frame_schema(X, self.encode, y)) is not None:
             state, X = replace(state, schema=schema), schema.encode(frame_table(X))
         self.state = push(state, (X, y, sample_weight, row_ids), self._folders.store)

@@ -11,7 +11,7 @@ from sklearn.base import clone, is_classifier
 from tithe.core.contracts import Objective
 from tithe.core.data import Array, Block, Coreset, Rng
 from tithe.core.params import Target
-from tithe.meta.ensembles import learning_objective, learning_weights
+from tithe.meta.ensembles import learning_objective, learning_weights, with_class_factors
 from tithe.meta.other_estimators import OriginalRows, check_learns_from_coresets, fit_arguments, with_categories
 from tithe.rows.schema import TableSchema
 
@@ -53,7 +53,10 @@ class ComparedLearner:
         model = clone(self.estimator)
         if model.get_params().get("random_state", 0) is None:
             model.set_params(random_state=int(rng.integers(2**31)))
-        weight = learning_weights(model, rows) if isinstance(rows, Coreset) else rows.sample_weight
+        weight = rows.sample_weight
+        if isinstance(rows, Coreset):
+            model, factors = with_class_factors(model, rows)
+            weight = learning_weights(model, rows) * factors
         X = self.given.of(rows)
         return with_categories(model, X).fit(X, rows.y, **fit_arguments(model, weight))
 

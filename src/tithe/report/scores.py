@@ -142,7 +142,6 @@ def _answers(fitted: Any, leaf: Block) -> dict[str, Array] | None:
     answers = {"weight": leaf.weights(), "y": leaf.y, "predicted": fitted.predict(leaf.X)}
     if not is_classifier(fitted):
         return answers
-    answers["predicted"] = np.ravel(answers["predicted"])  # CatBoost predicts a column (n, 1) if there are many classes
     if hasattr(fitted, "predict_proba"):
         answers["chances"] = fitted.predict_proba(leaf.X)
     elif len(fitted.classes_) == 2:

@@ -7,13 +7,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tithe.core.data import Array
+from tithe.core.contracts import Source
+from tithe.core.data import Array, Block
 from tithe.core.params import ENCODE, check_value
 from tithe.rows.arrays import holds_numbers, is_frame, n_gaps, named_columns
 from tithe.rows.encodings import DateEncoding, NumberEncoding
 from tithe.rows.learn import feature_sums, learn_from_all_rows, learn_schema, scaled_features, value_counts
-from tithe.rows.schema import TableSchema, frame_table
-from tithe.rows.uses import TableOptions, announce, announce_unlike
+from tithe.rows.schema import TableSchema, far_outside, frame_table
+from tithe.rows.uses import ColumnWatch, TableOptions, announce, announce_unlike
 from tithe.rows.values import one_array
 
 _MAX_NAMED = 8  # columns in a message
@@ -97,6 +98,20 @@ def refuse_other_width(schema: TableSchema | None, n_features: int, what: str = 
         f"X has {n_features} features without names, and {what} a table: give a frame with its "
         f"{len(schema.reads)} columns ({names}), which become {schema.n_features} features."
     )
+
+
+def ranges_of(rows: Block | Source) -> Array | None:
+    """The smallest and the largest value of each column (2, d); None of rows that are not dense in memory."""
+    if not (isinstance(rows, Block) and isinstance(rows.X, np.ndarray)):
+        return None
+    return np.array([rows.X.min(axis=0), rows.X.max(axis=0)], np.float64)
+
+
+def watch_ranges(names: Any, block: Block, ranges: Array) -> None:
+    """Warn of numbers far outside the ranges of the training rows."""
+    far = far_outside(block.X, *ranges).sum(axis=0)
+    pairs = zip(names, far.tolist(), strict=True)
+    announce_unlike([ColumnWatch(str(name), len(block), outside=n) for name, n in pairs])
 
 
 def _needs_schema(frame: Any, takes_gaps: bool) -> bool:

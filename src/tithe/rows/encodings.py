@@ -18,8 +18,7 @@ from zlib import crc32
 import numpy as np
 import pyarrow as pa
 
-from tithe.core.data import Array
-from tithe.core.params import grouped
+from tithe.core.data import Array, grouped
 from tithe.core.state_checks import Each, Integer, Number, Optional, Storable, Text, expect
 from tithe.rows.forms import DATE_ORDERS, NUMBER_FORMS
 from tithe.rows.values import (

@@ -16,10 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from scipy import sparse
 
-from tithe.core.data import Array
+from tithe.core.data import Array, grouped
 from tithe.core.errors import NoRowsError
 from tithe.core.parallel import available_threads
-from tithe.core.params import grouped
 from tithe.rows.doubts import doubts_of_values
 from tithe.rows.effects import effect_scale, words_scale
 from tithe.rows.encodings import (

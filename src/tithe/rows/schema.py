@@ -106,7 +106,7 @@ _MOST_VIEWED = 32  # columns of a frame that hashed values or words become
 MOST_RARE = 20_000  # values of a category without a feature of their own, or words of a text, that are noted
 
 _FORMAT = 1
-FAR = 0.5  # of the range of the training rows: what lies farther beyond it is far outside
+_FAR = 0.5  # of the range of the training rows: what lies farther beyond it is far outside
 _ROUNDING = 1e-13  # relative to the centre and the spread of a column: what is less is zero
 _MAX_NAMES_SHOWN = 30  # columns that a message names
 _DTYPES = ("float32", "float64")
@@ -205,8 +205,7 @@ class Column(Storable):
         faults = self.encoding.faults(values, na, frozenset(self.rare) if all_noted else None)
         outside = 0
         if faults.numbers is not None and self.least is not None and self.most is not None:
-            margin = FAR * (self.most - self.least)
-            far = (faults.numbers < self.least - margin) | (faults.numbers > self.most + margin)
+            far = far_outside(faults.numbers, self.least, self.most)
             outside = int(np.count_nonzero(far if far.ndim == 1 else far.any(axis=1)))
         had_gaps = self.n_gaps > 0
         return ColumnWatch(self.name, len(values), faults.gaps, faults.unreadable, faults.unseen, outside, had_gaps)
@@ -221,6 +220,13 @@ class Column(Storable):
         ):
             return True
         return self.encoding.may_hold(values, na, frozenset(self.rare))
+
+
+def far_outside(numbers: Array, least: Any, most: Any) -> Array:
+    """Whether numbers lie beyond a range by more than half of it."""
+    margin = _FAR * (most - least)
+    far: Array = (numbers < least - margin) | (numbers > most + margin)
+    return far
 
 
 def _has_fractions(values: Any) -> bool:

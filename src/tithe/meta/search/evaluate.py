@@ -230,7 +230,7 @@ class Evaluator:
     def _fitted(self, fold: Fold, params: Params, last: Any) -> Any:
         model, coreset, share = candidate(self.estimator, params), fold.coreset, self.share
         leaves = self.leaves and leaf_obstacle(model) is None
-        model, factors = with_class_factors(model, coreset, self.labels)
+        model, factors = with_class_factors(model, coreset)
         prefix, learner = last_step(model)
         if isinstance(learner, CoresetLearner):
             model.set_params(**{f"{prefix}coreset_size": len(coreset)})  # the coreset must not be reduced again
