@@ -112,7 +112,7 @@ def test_ticks_of_log_scales_are_few_plain_numbers() -> None:
         axes = new_axes(5, 3)[1]
         axes.set(xscale="log", xlim=(low, high))
         few_log_ticks(axes.xaxis)
-        assert 2 <= sum(low <= tick <= high for tick in axes.get_xticks()) <= 7
+        assert 2 <= sum(low <= tick <= high for tick in axes.get_xticks()) <= 6
 
 
 def test_figures_of_few_rows() -> None:

@@ -65,12 +65,18 @@ def bare(ax: Any, *sides: str) -> Any:
 
 def few_log_ticks(axis: Any, *, percent: bool = False) -> None:
     """Up to six ticks with plain numbers, or per cent, on an axis that has a log scale and all of its data."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
+    from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
     low, high = sorted(axis.get_view_interval())
     n_decades = math.log10(high / low) if low > 0.0 else 0.0  # of an axis on which nothing is drawn
-    subs = (1.0, 2.0, 5.0) if n_decades < 2.0 else (1.0,)
-    few = MaxNLocator(4, steps=[1, 2, 5, 10]) if n_decades < 0.8 else LogLocator(subs=subs, numticks=_MAX_TICKS)
+    few: Any
+    if n_decades < 0.8:
+        few = MaxNLocator(4, steps=[1, 2, 5, 10])
+    elif n_decades < 2.0:
+        few = LogLocator(subs=(1.0, 2.0, 5.0), numticks=_MAX_TICKS)
+    else:  # versions of matplotlib differ in how many of many decades they show
+        first, last = math.ceil(math.log10(low) - 1e-9), math.floor(math.log10(high) + 1e-9)
+        few = FixedLocator([10.0**n for n in range(first, last + 1, 1 + (last - first) // _MAX_TICKS)])
     axis.set_major_locator(few)
     axis.set_minor_locator(NullLocator())
     axis.set_major_formatter(FuncFormatter(lambda x, _: f"{100.0 * x:,.6g} %" if percent else f"{x:,.6g}"))
