@@ -50,7 +50,7 @@ html_show_sourcelink = False  # the code of public names is linked: [source]
 html_theme_options = {
     # a text until several versions are published: then "version-switcher", which reads a list of them
     "navbar_end": ["version", "theme-switcher"],
-    "header_links_before_dropdown": 4,  # more take a second line at 1,200 pixels
+    "header_links_before_dropdown": 3,  # more take a second line at 1,200 pixels
     "show_toc_level": 2,
     "navigation_with_keys": False,
     "secondary_sidebar_items": ["page-toc"],
@@ -64,14 +64,6 @@ autodoc_typehints = "none"  # numpydoc shows the types that docstrings state
 autodoc_member_order = "bysource"
 numpydoc_show_class_members = False
 numpydoc_class_members_toctree = False
-numpydoc_xref_param_type = True
-numpydoc_xref_ignore = "all"  # but those of aliases
-numpydoc_xref_aliases = {
-    "ndarray": "numpy.ndarray",
-    "DataFrame": "pandas.DataFrame",
-    "RandomState": "numpy.random.RandomState",
-    "csr_matrix": "scipy.sparse.csr_matrix",
-}
 
 sphinx_gallery_conf = {
     "examples_dirs": "../examples",

@@ -17,15 +17,11 @@ PAGES = {
     "scipy": "https://docs.scipy.org/doc/scipy/reference/generated/{}.html",
     "sklearn": "https://scikit-learn.org/stable/modules/generated/{}.html",
 }
-PYTHON = "https://docs.python.org/3/library"
 
 
 def address_of(name: str) -> str | None:
     """The address of the page of a class or function such as ``sklearn.cluster.KMeans``."""
     name = name.strip("~. ")
-    if name.startswith("python:"):  # the labels and terms by which numpydoc names bool, iterable and sequence
-        label = name.removeprefix("python:")
-        return f"{PYTHON}/stdtypes.html#{label}" if "-" in label else f"{PYTHON}/../glossary.html#term-{label}"
     pattern = PAGES.get(name.partition(".")[0])
     if pattern is None or "." not in name:
         return None
