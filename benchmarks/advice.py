@@ -18,7 +18,8 @@ from common import load_labelled, save, show, timed, two_class_sets
 from tithe import Block, compare
 from tithe.core.seeding import as_seed
 from tithe.objectives import KMeansObjective, LogisticObjective
-from tithe.report.compare import USUAL_CONSTRUCTIONS, Runner, _methods, compared_rows
+from tithe.report.compare import USUAL_CONSTRUCTIONS, Runner, _methods
+from tithe.report.compared_rows import compared_rows
 
 OBJECTIVES: dict[str, Any] = {"kmeans": KMeansObjective(n_clusters=10), "logistic": LogisticObjective()}
 TOL = 0.01
