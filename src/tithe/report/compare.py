@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import count, product
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -43,17 +43,18 @@ from tithe.linear.objective import LinearModelObjective
 from tithe.reduce.distortion import random_queries, ratio_error, total_costs
 from tithe.reduce.generic import GenericObjective
 from tithe.reduce.plan import Plan, reduce_rows, resolve_pair
+from tithe.report.advice import Adviser
 from tithe.report.compared_learner import ComparedLearner
 from tithe.report.compared_rows import ComparedRows, compared_rows, opened_rows
-from tithe.report.comparison import PHASES, Comparison, class_weight_in_words, recommend
+from tithe.report.comparison import PHASES, Comparison, class_weight_in_words
 from tithe.report.events import event_scores, rarer_class
 from tithe.report.tables import described_columns
 
 USUAL_SIZES = (0.001, 0.01, 0.05)
 USUAL_CONSTRUCTIONS = ("auto", "uniform")
 _N_DRAWS = 4  # times the repeats: so often the size that is recommended is drawn
-_MAX_TRIALS = 12  # rounds of further draws
-_CONFIDENCE = 0.975  # of the limit of one more excess, as its roots are not quite normal
+_MAX_TRIALS = 20  # rounds of further draws
+_CONFIDENCE = 0.99  # of the limit of one more excess, as its roots are not quite normal, and sizes are chosen by it
 _MIN_USUAL_ROWS = 50  # fewer are not tried unless asked for
 _CONSTRAINTS = {
     "calibrate": Boolean(),
@@ -93,13 +94,14 @@ def compare(
     progress: Step | None = None,
     announce: Callable[[str], None] | None = None,
 ) -> Comparison:
-    """Compare fits on coresets, on random samples and on all rows, and recommend one of them.
+    """Compare fits on coresets, on random samples and on all rows, and recommend a number of rows.
 
     Every fit is by the same solver, so that they differ in their rows and weights alone. The excess loss is measured on
-    all rows learned from, the quality on rows held out. The size that is about to be recommended, which may be one that
-    the excess of the others leads to, is drawn until there are 4 ``n_repeats`` draws of it, as far as ``full_seconds``
-    allow: the excess of one more is below the largest of twenty with a probability of 20/21. A `KeyboardInterrupt` ends
-    it with what it has, once every method was fitted at one size.
+    all rows learned from, the quality on rows held out. If none of the sizes suffices, larger ones are drawn, where the
+    excess of the others leads to. The size that is about to be recommended is drawn until there are 4 ``n_repeats``
+    draws of it, as far as ``full_seconds`` allow: the excess of one more is below the largest of twenty with a
+    probability of 20/21. All rows are recommended only if 90 % of them do not suffice; where a single fit on all rows
+    is quickest, it says so. A `KeyboardInterrupt` ends it with what it has, once every method was fitted at one size.
 
     Parameters
     ----------
@@ -229,18 +231,30 @@ def compare(
 def _more_draws(
     runner: Runner, methods: list[Method], result: Comparison, n_repeats: int, polish: Any, full_seconds: float
 ) -> list[Trial]:
-    """Further fits of the recommended method at its size; none if there are enough, or they take too long."""
-    advice = result.recommendation
-    name, size = advice.method.removesuffix(POLISHED), advice.size
+    """Further fits of what the advice needs; none if there are enough, or they take too long.
+
+    Where fits on all rows differ among themselves, there are as many of these.
+    """
+    wanted = _adviser(runner, result.table, result.tol).next_draws(_N_DRAWS * n_repeats)
+    if wanted is None:
+        return []
+    name, size = wanted[0].removesuffix(POLISHED), wanted[1]
     made = [run["method"] for run in result.runs if run["size"] == size]
-    slowest = max(line["seconds"] / line["size"] for line in result.table[1:])
-    too_long = n_repeats * size * slowest > full_seconds
-    if made.count(name) >= _N_DRAWS * n_repeats or size == result.n_rows or too_long:
+    largest = max(line["size"] for line in result.table[1:])
+    slowest = max(line["seconds"] for line in result.table[1:] if line["size"] == largest)
+    known = made.count(name)
+    n_more = _N_DRAWS * n_repeats - known if known else n_repeats  # the first few show most sizes that are too small
+    if n_more * slowest * max(1.0, size / largest) > full_seconds:
         return []
     runs: list[Trial] = []
-    for method, repeat in product(methods, range(n_repeats)):
+    for method in methods:
         if method.name == name or (method.name == SAMPLE and SAMPLE not in made):
-            runs += runner.run(method, size, made.count(method.name) + repeat, polish)
+            first, n_draws = (known, n_more) if method.name == name else (0, n_repeats)
+            runs += [run for i in range(n_draws) for run in runner.run(method, size, first + i, polish)]
+    full = result.table[0]
+    n_full = max(full["n_repeats"], known + n_more)
+    if full["size"] == result.n_rows and not runner.one_solution and n_full * full["seconds"] <= full_seconds:
+        runs += [runner.full_fit(repeat, result.n_rows) for repeat in range(full["n_repeats"], n_full)]
     return runs
 
 
@@ -311,14 +325,14 @@ def _result(
         columns=described_columns(rows.schema),
         table=table,
         runs=records,
-        recommendation=recommend(
-            table,
-            tol=tol,
-            n_rows=rows.n_rows,
-            quality=judge.quality,
-            one_solution=learner is None and isinstance(rows.objective, ConvexObjective),
-            can_polish=learner is None,
-        ),
+        recommendation=_adviser(runner, table, tol).recommendation(),
+    )
+
+
+def _adviser(runner: Runner, table: list[dict[str, Any]], tol: float) -> Adviser:
+    rows = runner.rows
+    return Adviser(
+        table=table, tol=tol, n_rows=rows.n_rows, quality=runner.judge.quality, can_polish=rows.learner is None
     )
 
 
@@ -333,7 +347,7 @@ def _limit_of_excess(excesses: list[float]) -> float:
     """What the excess of one more fit stays below in 95 % of draws, and not less than the largest of these n.
 
     Roots of excesses are taken for normal, with mean a and standard deviation s: the limit is the square of
-    a + t s sqrt(1 + 1 / n), with the quantile 0.975 of Student's distribution. With one draw it is not known.
+    a + t s sqrt(1 + 1 / n), with the quantile 0.99 of Student's distribution. With one draw it is not known.
     """
     roots, n = np.sqrt(np.maximum(excesses, 0.0)), len(excesses)
     if n == 1 or not np.isfinite(roots).all():
@@ -452,6 +466,11 @@ class Runner:
             self._queries = random_queries(sample, self.objective, n_bases=_QUERY_BASES, seed=seed)
             self._query_costs = total_costs(training, self.objective, self._queries, rows.engine)
 
+    @property
+    def one_solution(self) -> bool:
+        """Whether fits on the same rows are all the same."""
+        return self.rows.learner is None and isinstance(self.objective, ConvexObjective)
+
     def warm_up(self, methods: Sequence[Method], polish: Any) -> None:
         """Try every method once on a few rows, so that no run is timed with a compiler; then time some."""
         few = self.rows.sample(_WARM_UP_ROWS, rng_for(self._seed, "warm up"))
@@ -474,8 +493,7 @@ class Runner:
         size = n_rows if isinstance(self.rows.training, Block) else min(n_rows, self.rows.max_rows)
         if expected > budget:
             size = min(size, max(min(_TRIAL_ROWS, n_rows), int(n_rows * budget / expected)))
-        has_one = self.rows.learner is None and isinstance(self.objective, ConvexObjective)  # solution
-        return (1 if has_one or n_fits * expected > budget else n_fits), size
+        return (1 if self.one_solution or n_fits * expected > budget else n_fits), size
 
     def foretold(self, n_full: int, full_size: int, n_kept: Sequence[int], n_draws: int) -> str:
         """What the comparison will take, in words; ``n_draws`` at each size."""
