@@ -4,17 +4,20 @@
 
 For each set and objective `compare` runs with its defaults, for an excess loss of 1 %, and fresh draws of the method
 and size that it recommends are fitted. "above" counts draws whose excess, over the best fit on all rows, is above what
-was allowed: 1 % above the worst of the fits on all rows, which for clusters differ among themselves.
+was allowed: 1 % above the worst of the fits on all rows, which for clusters differ among themselves. Questions that are
+in benchmarks/results/advice_questions.jsonl are not asked again, so that a run that was stopped goes on.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import warnings
+from itertools import product
 from pathlib import Path
 from typing import Any
 
-from common import load_labelled, save, show, timed, two_class_sets
+from common import RESULTS, load_labelled, save, show, timed, two_class_sets
 from tithe import Block, compare
 from tithe.core.seeding import as_seed
 from tithe.objectives import KMeansObjective, LogisticObjective
@@ -59,11 +62,17 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=20_000, help="rows of a set that are used, about")
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
-    results = []
-    for name in arguments.sets or ["covtype", *two_class_sets(arguments.data)]:
-        for objective in arguments.objectives:
-            results.append(question(arguments.data, name, objective, arguments.rows, arguments.seeds))
-            print("  ", results[-1], flush=True)
+    path = RESULTS / "advice_questions.jsonl"
+    results: list[dict[str, Any]] = [json.loads(line) for line in path.open()] if path.exists() else []
+    known = {(r["set"], r["objective"]) for r in results}
+    sets = arguments.sets or ["covtype", *two_class_sets(arguments.data)]
+    for name, objective in product(sets, arguments.objectives):
+        if (name, objective) in known:
+            continue
+        results.append(question(arguments.data, name, objective, arguments.rows, arguments.seeds))
+        print("  ", results[-1], flush=True)
+        with path.open("a") as file:
+            file.write(json.dumps(results[-1]) + "\n")
     show("draws of the size that compare advises", COLUMNS, [[r[c] for c in COLUMNS] for r in results])
     tried = [r for r in results if r["tried"]]
     draws, above = (sum(r[name] for r in tried) for name in ("draws", "above"))
