@@ -128,6 +128,7 @@ class LogisticObjective(LabelledLinearObjective[LogisticSums]):
     )
     target: ClassVar[Target] = "class"
     name: ClassVar[str] = "logistic"
+    error_model = "likelihood"
     best_construction: ClassVar[str] = "influence"
     totals_at_solution: ClassVar[bool] = True
 
