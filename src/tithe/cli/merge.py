@@ -76,7 +76,7 @@ def print_sites(coreset: Any) -> None:
 
 _MAX_ROWS = 20  # of a table of results
 _MAX_NAMES = 20  # of columns
-_TABLES = ("cluster_weights", "clusters", "centers", "coefficients", "atoms")  # shown as tables
+_TABLES = ("cluster_weights", "clusters", "centers", "coefficients", "standard_errors", "atoms")  # shown as tables
 
 
 @click.command(cls=Command)

@@ -185,6 +185,7 @@ def _one_leaf(source: Source, plan: Plan) -> tuple[float, float, int, str | None
 @click.option("-d", "--features", type=click.IntRange(min=1), help="Number of columns, if no data is given.")
 @click.option("-n", "--rows", type=click.IntRange(min=1), default=1_000_000, help="For rings and nets without data.")
 @click.option("-m", "--size", "n_kept", type=click.IntRange(min=1), help="Also print the error of this number of rows.")
+@click.option("--queries", type=click.IntRange(min=1), help="Also the rows for so many solutions fixed beforehand.")
 @click.option("--total-sensitivity", type=POSITIVE, help="For logistic and margin, if no data is given.")
 @click.option(
     "--reference-factor",
@@ -195,8 +196,8 @@ def _one_leaf(source: Source, plan: Plan) -> tuple[float, float, int, str | None
 @source_options
 @seed_option
 def size(  # type: ignore[no-untyped-def]
-    objective, eps, delta, promise, features, rows, n_kept, total_sensitivity, reference_factor, data, how, seed,
-    **parameters,
+    objective, eps, delta, promise, features, rows, n_kept, queries, total_sensitivity, reference_factor, data, how,
+    seed, **parameters,
 ):  # fmt: skip
     """Rows for a relative error EPS with probability 1 - DELTA.
 
@@ -242,6 +243,8 @@ def size(  # type: ignore[no-untyped-def]
     terms = {"n_features": features, "n_rows": rows, "total_sensitivity": total_sensitivity}
     if reference_factor is not None:
         theorems = [{**t, "reference_factor": reference_factor} if "reference_factor" in t else t for t in theorems]
+    if queries is not None:
+        theorems += [{**theorem, "queries": queries} for theorem in theorems if theorem["queries"] == "one"]
     assumptions: dict[str, None] = {}  # each once, in their order
     for theorem in theorems:
         row, assumption = _theorem_row(goal, eps, delta, {**terms, **theorem}, n_kept, is_estimate=is_estimate)

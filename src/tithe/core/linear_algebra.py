@@ -98,21 +98,27 @@ def curvature_cost(block: Block, n_margins: int) -> int:
 
 
 def curvature_blocks(
-    block: Block, second: Array, cross: Callable[[int, int, Any], Array], centre: Array | None = None
+    block: Block,
+    second: Array,
+    cross: Callable[[int, int, Any], Array],
+    centre: Array | None = None,
+    *,
+    exact: bool = False,
 ) -> Array | None:
     """The whole second derivative (1, k(d+1), k(d+1)), its blocks (k, d+1, d+1), or None where too wide.
 
     For scores a and b, rows count with bend_a, bend (n, k), if a = b, and else with ``cross(a, b, rows)``;
-    both contain their weights. Columns are those of the rows less ``centre``.
+    both contain their weights. Columns are those of the rows less ``centre``. What is next to nothing may be left out
+    unless the result is to be ``exact``.
     """
     k, size = second.shape[1], block.n_features + 1
     if size > MAX_COORDINATES:
         return None
     is_full = k * size <= MAX_COORDINATES
     sparse_rows = sparse.issparse(block.X) and block.X.nnz <= _DENSE_SHARE * len(block) * block.n_features
-    if k == 1 and (sparse_rows or curvature_cost(block, 1) > _EXACT_WORK):
+    if not exact and k == 1 and (sparse_rows or curvature_cost(block, 1) > _EXACT_WORK):
         return weighted_gram(block.X, np.ascontiguousarray(second[:, 0]), centre)[None]
-    if k > 2 and is_full and curvature_cost(block, k) > _EXACT_WORK:
+    if not exact and k > 2 and is_full and curvature_cost(block, k) > _EXACT_WORK:
         return _of_differences(block, second, cross, centre)[None]
     pairs = [(a, b) for a in range(k) for b in (range(a, k) if is_full else (a,))]
     # one margin: runs of rows side by side; more: pairs of margins. Sums never depend on the number of threads

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, ClassVar, Self
 
@@ -41,6 +41,7 @@ from tithe.fit.labels import (
     weights_by_class,
 )
 from tithe.fit.results import BarChart, ClassLabels, collinear_columns, column_names, named_coefficients, strongest
+from tithe.linear.inference import Inference, infer
 from tithe.linear.objective import LabelledLinearObjective, LinearModelObjective
 from tithe.linear.regressed import Bounded, Regressed, SensitivityModel
 from tithe.reduce.draws import Uniform, draw_rows
@@ -98,6 +99,7 @@ class CoresetLinearModel(CoresetLearner, BaseEstimator, ABC):
     n_iter_ = FittedAttribute[int]()
     n_passes_ = FittedAttribute[int]()
     coreset_ = FittedAttribute[Coreset](Optional(Instance(Coreset)), optional=True, holds_rows=True)
+    inference_ = FittedAttribute[Inference](from_stream=False)
 
     _constraints: ClassVar[dict[str, Constraint]] = {
         "polish": POLISH,
@@ -325,10 +327,51 @@ class CoresetLinearModel(CoresetLearner, BaseEstimator, ABC):
             return certify_bound(self._objective(), data, params)
         return certify_gap(self._objective(), data, params, self.coreset_)
 
+    def infer(self, X: Any, y: Any = None, sample_weight: Any = None, *, counts: bool = True) -> Inference:
+        """Standard errors and confidence intervals of the coefficients, as ``inference_``: see `Inference`.
+
+        It takes one pass over these rows, which are those of the fit, and more where the coefficients are standard
+        errors away from those with the smallest loss, as they may be with a large ``tol``. X may be a source.
+
+        Parameters
+        ----------
+        X, y, sample_weight
+            As in `fit`.
+        counts : bool
+            A row of weight two is two rows. False: it is one row, and its weight is an exposure, that of its class,
+            or one of a survey. Robust standard errors are right then, and those by the model for exposures only.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from tithe import CoresetLogisticRegression
+        >>> X = np.random.default_rng(0).normal(size=(1000, 2))
+        >>> y = X @ [1.0, 0.0] + np.random.default_rng(1).logistic(size=1000) > 0
+        >>> found = CoresetLogisticRegression(C=np.inf, random_state=0).fit(X, y).infer(X, y)
+        >>> found.z().round(1), found.interval().round(2)[0, 1]
+        (array([[12. , -1.4, -1.1]]), array([-0.24,  0.04]))
+        """
+        rows = self.solve()._validate_rows(X, y, sample_weight, reset=False)
+        data = self._prepare(DataPass(rows, self.engine), reset=False)
+        few = rows if isinstance(rows, Block) else self.coreset_
+        found = infer(self._objective(), data, self._params(), few, counts=counts)
+        self._fitted_values = {**(self._fitted_values or {}), "inference_": found}
+        return found
+
     def summary(self) -> dict[str, Any]:
-        """The loss, penalty included, and the columns that others nearly determine."""
-        collinear = collinear_columns(self, (self.solve()._fitted_values or {}).get("coreset_"))
-        return {"loss": self.objective_curve_[-1], **({"collinear_columns": collinear} if collinear else {})}
+        """The loss, penalty included, the columns that others nearly determine, and what standard errors mean."""
+        values = self.solve()._fitted_values or {}
+        collinear, found = collinear_columns(self, values.get("coreset_")), values.get("inference_")
+        return {
+            "loss": self.objective_curve_[-1],
+            **({"collinear_columns": collinear} if collinear else {}),
+            **({} if found is None else {"standard_errors": found.about()}),
+        }
+
+    def _named_coefficients(self, coef: Array, outputs: Sequence[Any]) -> list[dict[str, Any]]:
+        """The coefficients (k, d) of each column, with their standard errors where these are known."""
+        found = (self._fitted_values or {}).get("inference_")
+        return named_coefficients(self, coef, outputs, None if found is None else found.columns())
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -496,12 +539,11 @@ class CoresetLinearClassifier(ClassifierMixin, CoresetLinearModel):
     def summary(self) -> dict[str, Any]:
         """The loss, penalty included, the classes and the coefficients."""
         loss = super().summary()
-        coefficients = named_coefficients(self, self._dense_coef(), self.classes_.tolist())
         return {
             **loss,
             "classes": self.classes_.tolist(),
             "intercept": self.intercept_.tolist(),
-            "coefficients": coefficients,
+            "coefficients": self._named_coefficients(self._dense_coef(), self.classes_.tolist()),
         }
 
     def charts(self) -> list[BarChart]:

@@ -128,6 +128,7 @@ class LogisticObjective(LabelledLinearObjective[LogisticSums]):
     )
     target: ClassVar[Target] = "class"
     name: ClassVar[str] = "logistic"
+    error_model = "likelihood"
     best_construction: ClassVar[str] = "influence"
     totals_at_solution: ClassVar[bool] = True
 
@@ -184,23 +185,41 @@ class LogisticObjective(LabelledLinearObjective[LogisticSums]):
 
     # -- sensitivities through clusters: Cablr, Acvs and Regressed ------------------------------
 
-    def clusters(self, block: Block, n_clusters: int, *, rng: np.random.Generator) -> Clusters:
+    def clusters(
+        self,
+        block: Block,
+        n_clusters: int,
+        *,
+        rng: np.random.Generator,
+        search: Callable[[Block, np.random.Generator], Array] | None = None,
+    ) -> Clusters:
+        """Clusters of the rows by k-means, or by ``search``, which finds the centres of some rows."""
         check_value("n_clusters", n_clusters, WholeNumber(least=1))
         codes = self.codes(block)
-        search = KMeansObjective(n_clusters=n_clusters, n_init=_N_INIT)
+        means = KMeansObjective(n_clusters=n_clusters, n_init=_N_INIT)
+        find = search or (lambda rows, rng: means.solve(rows, rng=rng))
         last = 1.0 if self.fit_intercept else 0.0
         if self.n_classes == 2:
             rows = signed(block.X, 2.0 * codes - 1.0, last)
-            return Clusters(centers=search.solve(Block(X=rows, sample_weight=block.sample_weight), rng=rng))
+            return Clusters(centers=find(Block(X=rows, sample_weight=block.sample_weight), rng))
         centers, labels = [], []
         for g in np.flatnonzero(np.bincount(codes, minlength=self.n_classes)):
             members = block.take(np.flatnonzero(codes == g))
             if members.sample_weight is not None and not members.sample_weight.any():
                 continue
-            class_centers = search.solve(Block(X=members.X, sample_weight=members.sample_weight), rng=rng)
+            class_centers = find(Block(X=members.X, sample_weight=members.sample_weight), rng)
             centers.append(np.column_stack([class_centers, np.full(len(class_centers), last)]))
             labels += [g] * len(class_centers)
         return Clusters(centers=np.concatenate(centers), labels=np.array(labels, np.int32))
+
+    def clusters_at(self, centers: Array) -> Clusters:
+        """Clusters about centres (k, d) that are given, one for each class."""
+        last = np.full((len(centers), 1), 1.0 if self.fit_intercept else 0.0)
+        rows = np.ascontiguousarray(np.hstack([centers, last]))
+        if self.n_classes == 2:  # +-(x, 1) is near +-(q, 1)
+            return Clusters(centers=np.concatenate([rows, -rows]))
+        labels = np.repeat(np.arange(self.n_classes, dtype=np.int32), len(rows))
+        return Clusters(centers=np.tile(rows, (self.n_classes, 1)), labels=labels)
 
     def exact_clusters(self, block: Block, clusters: Clusters) -> Clusters:
         return self._exact_clusters(block, clusters, self.codes(block))[0]

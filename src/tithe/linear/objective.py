@@ -6,7 +6,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Generic, Self
+from typing import Any, ClassVar, Generic, Literal, Self
 
 import numpy as np
 from scipy import sparse
@@ -79,6 +79,9 @@ class LinearModelObjective(ConvexObjective[SumsT], Generic[SumsT]):
     max_iter: int = 200
     tol: float = 1e-10
 
+    # what standard errors suppose: the losses are minus the logarithms of a likelihood, errors have one distribution
+    error_model: ClassVar[Literal["likelihood", "location"] | None] = None
+
     def __post_init__(self) -> None:
         check_value("max_iter", self.max_iter, WholeNumber(least=1))
 
@@ -109,6 +112,10 @@ class LinearModelObjective(ConvexObjective[SumsT], Generic[SumsT]):
     @abstractmethod
     def _hessian_weights(self, block: Block, params: Array) -> tuple[Array, Callable[[int, int, slice], Array]]:
         """Weighted second derivatives of each row's loss: in each score (n, k), and for pairs of them, by rows."""
+
+    def _second_derivatives(self, block: Block, params: Array) -> tuple[Array, Callable[[int, int, slice], Array]]:
+        """The same without anything that only makes steps safer."""
+        return self._hessian_weights(block, params)
 
     @abstractmethod
     def penalty(self) -> tuple[float, float]:

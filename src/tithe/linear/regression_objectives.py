@@ -282,6 +282,7 @@ class LeastSquaresObjective(SingleScoreObjective):
     name: ClassVar[str] = "least_squares"
     relative_rounding: ClassVar[float] = 1e-24
     constant_curvature: ClassVar[bool] = True
+    error_model = "location"
 
     def row_terms(self, score: Array, y: Array, params: Array) -> RowTerms:
         residual = score - y
@@ -322,6 +323,7 @@ class PoissonObjective(SingleScoreObjective):
     """
 
     name: ClassVar[str] = "poisson"
+    error_model = "likelihood"
 
     def row_terms(self, score: Array, y: Array, params: Array) -> RowTerms:
         loss, first, second = poisson_terms(score, y)
@@ -397,6 +399,7 @@ class HuberObjective(SingleScoreObjective):
     epsilon: float = 1.35
 
     name: ClassVar[str] = "huber"
+    error_model = "location"
     constraints: ClassVar[dict[str, Constraint]] = {
         **SingleScoreObjective.constraints,
         "epsilon": RealNumber(least=1.0),
@@ -479,14 +482,19 @@ class HuberObjective(SingleScoreObjective):
         terms = self._terms_at(block, params)
         return np.column_stack([terms.first, terms.more[0]])
 
-    def _hessian_weights(self, block: Block, params: Array) -> tuple[Array, Callable[[int, int, slice], Array]]:
+    def _second_derivatives(self, block: Block, params: Array) -> tuple[Array, Callable[[int, int, slice], Array]]:
         terms = self._terms_at(block, params)
         weight, t = block.weights(), -0.5 * terms.first
-        second, slope, scale_second = terms.second * weight, float(weight @ terms.more[0]), terms.more[2] * weight
+        second = terms.second * weight
+        return np.column_stack([second, terms.more[2] * weight]), lambda a, b, at: second[at] * t[at]
+
+    def _hessian_weights(self, block: Block, params: Array) -> tuple[Array, Callable[[int, int, slice], Array]]:
+        both, cross = self._second_derivatives(block, params)
+        weight, slope = block.weights(), float(block.weights() @ self._terms_at(block, params).more[0])
         # a step of Newton may halve the scale, not more: with a scale near 0 all rows would be outliers
-        missing = max(0.0, 2.0 * abs(slope) / float(params[1, -1]) - scale_second.sum())
-        scale_second = scale_second + missing * (weight / weight.sum())
-        return np.column_stack([second, scale_second]), lambda a, b, at: second[at] * t[at]
+        missing = max(0.0, 2.0 * abs(slope) / float(params[1, -1]) - both[:, 1].sum())
+        both[:, 1] += missing * (weight / weight.sum())
+        return both, cross
 
     def directional_curvature(self, block: Block, params: Array, direction: Array) -> Array:
         terms = self._terms_at(block, params)
