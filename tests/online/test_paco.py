@@ -15,7 +15,7 @@ from tithe.online import PACO
 from tithe.online import chain as history_module
 from tithe.online.chain import History
 from tithe.online.memory import QuasiPosteriorObjective
-from tithe.online.scale import measure_scale
+from tithe.online.scale import Pieces, measure_scale
 
 # -- the blobs a person sees ----------------------------------------------------------------------
 
@@ -59,6 +59,26 @@ def test_the_default_takes_the_steps_it_names() -> None:
     assert not same(default, PACO(4, kernel="paper", **options).partial_fit(X))
 
 
+def test_fewer_steps_while_rows_are_as_near_as_most(monkeypatch) -> None:
+    X, steps = blobs(2400, 4), []
+    inner = history_module.run_chain
+    names = inner.py_func.__code__.co_varnames
+
+    def counted(*given: object) -> int:
+        n_added: int = inner(*given)
+        argument = dict(zip(names, given, strict=False))
+        if len(argument["X"]) > 1:
+            steps.append((argument["n_steps"], argument["n_calm"]))
+        return n_added
+
+    monkeypatch.setattr(history_module, "run_chain", counted)
+    PACO(random_state=0).partial_fit(X)
+    assert set(steps) == {(12, 4)}
+    steps.clear()
+    PACO(4, preset="theory", n_samples=30, radius=30.0, random_state=0).partial_fit(X[:60])
+    assert set(steps) == {(30, 30)}
+
+
 def test_units_make_no_difference() -> None:
     X = blobs(800, 3)
     a = PACO(random_state=0).partial_fit(X)
@@ -92,7 +112,7 @@ def test_blobs_beside_rows_that_are_all_equal(share: float, rng) -> None:
     X = blobs(2500, 3)
     X[rng.random(2500) < share] = [50.0, 50.0]
     assert PACO(random_state=0).partial_fit(X).n_clusters_ == 4
-    assert measure_scale(Block(X=X), 20, rng).variance > 0.5 * (1.0 - share)
+    assert measure_scale(Block(X=X), Pieces.of(Block(X=X), 20, 0, 0), 20).variance > 0.5 * (1.0 - share)
 
 
 def test_clusters_are_born_and_with_a_half_life_die() -> None:
@@ -236,7 +256,7 @@ def test_scores_of_the_summary_cover_both_terms(rng) -> None:
 def test_the_scale_of_clusters_is_their_variance_in_a_direction() -> None:
     for d, k in ((1, 1), (2, 1), (2, 5), (10, 4)):
         X = blobs(3000, k, max(d, 2))[:, :d] * 3.0
-        scale = measure_scale(Block(X=X), 20, np.random.default_rng(0))
+        scale = measure_scale(Block(X=X), Pieces.of(Block(X=X), 20, 0, 0), 20)
         assert scale.n_cut == k and scale.variance == pytest.approx(9.0, rel=0.15)
         assert scale.split == pytest.approx(2 / np.pi / k, rel=0.4)
 

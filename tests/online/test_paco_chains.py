@@ -65,8 +65,9 @@ def birth_death_chain(row, seed, past, centers, state, draws, prior, jumps, rati
     unused = (no_numbers, 1.0)  # what only rows need: the schedule and the decay
     counts = (np.empty(0, np.int64), no_numbers, accepted)
     clock, chance = np.zeros(2), (prior, jumps, ratios)
-    run_chain(no_rows, row, seed, past, centers, state, clock, draws, *chance, *unused, np.array(law), n_steps, *counts)
-    return int(accepted[0])
+    steps = np.array(law), n_steps, n_steps
+    run_chain(no_rows, row, seed, past, centers, state, clock, draws, *chance, *unused, *steps, *counts)
+    return round(accepted[0] * n_steps)
 
 
 class Sampler:
@@ -74,9 +75,9 @@ class Sampler:
 
     def __init__(self, kernel: str, *, seed: int = 7, eta: float = ETA, rate: float = RATE, **wrong: bool) -> None:
         self.kernel, self.seed, self.eta, self.rate = kernel, seed, eta, rate
-        self.centers, self.state = np.zeros((P, 1)), np.array([len(X), 1, 0])
+        self.centers, self.state = np.zeros((P, 1)), np.array([len(X), 1, 0, 0])
         columns = np.array([WEIGHT, PREDICTED, CURB, np.zeros(len(X)), np.zeros(len(X))])
-        self.past = (X[None].copy(), columns, np.zeros((2, len(X)), np.int32))
+        self.past = (X[None].copy(), columns, np.zeros((2, len(X)), np.int32), np.zeros((P, len(X))))
         look_at_all(self.past, self.centers, self.state)
         self.jumps, self.ratios = jump_table(P)
         if wrong.get("no_border_ratio"):
@@ -186,8 +187,8 @@ def test_what_is_kept_of_nearest_centres_stays_true() -> None:
     n, d, p = 60, 3, 6
     rows = rng.normal(size=(d, n))
     columns, labels = np.concatenate([rng.random((3, n)), np.zeros((2, n))]), np.zeros((2, n), np.int32)
-    past = (rows, columns, labels)
-    centers, state = np.zeros((p, d)), np.array([n, 1, 0])
+    past = (rows, columns, labels, np.zeros((p, n)))
+    centers, state = np.zeros((p, d)), np.array([n, 1, 0, 0])
     look_at_all(past, centers, state)
     levels = np.full((p + 1, p), -1)
     levels[2, :2], levels[3, :3], levels[4, :4] = [0, 1], [1, 2, 3], [0, 1, 2, 3]
@@ -201,6 +202,7 @@ def test_what_is_kept_of_nearest_centres_stays_true() -> None:
         seen.add(k)
         gaps = ((rows.T[:, None] - centers[:k]) ** 2).sum(axis=2)
         order = np.sort(gaps, axis=1)
+        np.testing.assert_allclose(past[3][:k], gaps.T, rtol=1e-12)
         np.testing.assert_allclose(columns[NEAR], order[:, 0], rtol=1e-12)
         np.testing.assert_array_equal(labels[0], gaps.argmin(axis=1))
         if k > 1:

@@ -44,7 +44,7 @@ from tithe.online.kernels import (
     swap_chain,
 )
 from tithe.online.memory import Past, with_zeros
-from tithe.online.scale import Scale, check_levels, largest_loss, lone_rows, measure_scale
+from tithe.online.scale import Pieces, Scale, check_levels, largest_loss, lone_rows, measure_scale
 
 _MIN_EXPECTED = 12.0  # rows of a cluster that goes on; none of them is held with a probability of exp(-12)
 _MIN_HALF_LIVES = 1.5  # without a row; shorter pauses are common in streams with days and weeks
@@ -56,7 +56,10 @@ _JUMP_CHANCES = (1.0 / 3.0, 0.5)  # of each kind of move, for 1 < k < p and at k
 KERNELS = ("birth_death", "symmetric", "paper")
 SCALES = ("clusters", "centers")
 TINY = 1e-70  # norms below this count as 0, because their fourth powers underflow
-_SURVEY_SHARE, _MAX_SURVEY_ROWS = 8, 128  # a survey follows after an eighth of the rows so far, at most 128 rows
+_SURVEY_SHARE, _MAX_SURVEY_ROWS = 8, 256  # a survey follows after an eighth of the rows so far, at most 256 rows
+_MAX_SURVEY_FORGETFUL = 128  # or so many where rows are forgotten
+_USUAL = 2.0  # standard deviations of the loss of a normal cluster above its mean: rows up to that change little
+_CALM_SHARE = 3  # while all rows are so, one in three steps is taken
 
 
 def stale_rows(block: Block, centers: Array, n_rows: int, half_life: float) -> Array:
@@ -166,14 +169,15 @@ def schedule(options: Mapping[str, Any], d: int, radius: float, scale: Scale | N
     if preset == "theory":
         falls = options["horizon"] is None and options["inverse_temperature"] is None
         rate = inverse_temperature(options, d, radius, 1.0)
-        return np.array([rate, 0.0 if falls else np.inf, rate, never, eta, 0.0, never, never])
+        return np.array([rate, 0.0 if falls else np.inf, rate, never, eta, 0.0, never, never, never])
     if scale is None:  # no rows were measured yet
-        return np.array([0.0, 0.0, hot, _MAX_CURB, 0.0, 0.0, never, never])
+        return np.array([0.0, 0.0, hot, _MAX_CURB, 0.0, 0.0, never, never, never])
     variance = max(scale.variance, (1e-12 * radius) ** 2)  # equal rows have variance 0
     rate = (d + 2) / (2.0 * variance * temperature)
     most = largest_loss(variance, d)
     noise = most if scale.noise > 0.0 else never
-    return np.array([rate, 0.0, hot, _MAX_CURB, 0.0, eta * variance * scale.split, most, noise])
+    usual = variance * (d + _USUAL * math.sqrt(2.0 * d))
+    return np.array([rate, 0.0, hot, _MAX_CURB, 0.0, eta * variance * scale.split, most, noise, usual])
 
 
 def student_scale(preset: str, max_clusters: int, t: float, rate: float, ball: float) -> float:
@@ -246,7 +250,7 @@ class Chain(Storable):
     n_rows: Annotated[int, Integer()]
     next_survey: Annotated[int, Integer(least=1)]
     centers: Annotated[Array, Floats("p", "d")]
-    state: Annotated[Array, Integers(3, least=0)]
+    state: Annotated[Array, Integers(4, least=0)]
     clock: Annotated[Array, Floats(2, least=0.0)]
     scale: Annotated[Scale | None, Optional(Instance(Scale))]
     draws: Annotated[tuple[Array, Array, Array, int, Array], _DRAWS]
@@ -269,7 +273,7 @@ class Chain(Storable):
         self.restarts = []
         self.n_rows, self.next_survey = 0, 1
         self.centers = np.zeros((p, n_features))
-        self.state = np.array([0, 1, 0])
+        self.state = np.array([0, 1, 0, 0])
         self.clock = np.zeros(2)
         self.scale = None
         self.draws = np.zeros((0, n_features)), np.zeros(0), np.zeros(0), 0, np.full((p + 1, p), -1)
@@ -294,6 +298,7 @@ class Chain(Storable):
         expect(chain.radius == 0.0 or TINY <= chain.radius <= 4.0 / TINY, "a radius is out of range")
         chain._derive(p)
         chain.check_relations()
+        chain.past.measure_gaps(chain.centers, chain.state)
         return chain
 
     def _derive(self, p: int) -> None:
@@ -301,7 +306,7 @@ class Chain(Storable):
         half_life = self.options["half_life"]
         self.decay = 1.0 if half_life is None else 2.0 ** (-1.0 / float(half_life))  # of weights, with each row
         self.jumps, self.jump_ratios = jump_table(p)
-        self.prior, self.schedule = np.array([0.0, 0.0, TINY]), np.zeros(8)
+        self.prior, self.schedule = np.array([0.0, 0.0, TINY]), np.zeros(9)
         if self.radius > 0.0:
             self._set_radius(self.radius)
 
@@ -420,13 +425,13 @@ class Chain(Storable):
                     accepted[done - 1] = self._swap() if self.swaps else self._survey_and_sample()
         finally:
             if done:
-                self.history.add(n_centers[:done], losses[:done], accepted[:done] / self.options["n_samples"])
+                self.history.add(n_centers[:done], losses[:done], accepted[:done])
 
     def _make_room(self) -> None:
         n_handed = self.past.n_handed
         self.past.make_room(self.state, self.centers)
         if self.options["preset"] == "practical" and self.past.n_handed > n_handed and self.scale is not None:
-            self._measure()  # rows that were left out came back with the summary
+            self.next_survey = self.n_rows + 1  # rows that were left out came back with the summary
 
     def _measure(self) -> Scale:
         """The scale of the past, without rows of clusters that have ended, and those that are far and do not recur.
@@ -438,34 +443,38 @@ class Chain(Storable):
         if (block.weights() == 0.0).any():
             block = replace(block, sample_weight=self.past.weights_by_age(self.state, self.decay))
 
-        def scale_without(left_out: Array, *, noisy: bool) -> Scale:
+        def cut(left_out: Array) -> tuple[Block, Pieces]:
             rows = block.take(np.flatnonzero(~left_out)) if left_out.any() else block
-            return measure_scale(rows, p, rng_for(self.seed, self.n_rows, "scale"), k, noisy=noisy)
+            return rows, Pieces.of(rows, p, self.dice, self.n_rows)
 
         none = np.zeros(len(block), bool)
         if self.options["preset"] != "practical":
-            return scale_without(none, noisy=False)
+            return measure_scale(*cut(none), p, k)
         left_out = none if self.scale is None else lone_rows(block, self.scale)
-        for noisy in (True, False):  # noise makes all clusters seem wider, so that none is seen: look for it first
-            scale = scale_without(left_out, noisy=noisy)
+        rows, pieces = cut(left_out)
+        sound = pieces.without_noise()  # noise makes all clusters seem wider, so that none is seen: look for it first
+        scale = measure_scale(rows, sound, p, k)
+        lone = lone_rows(block, scale)
+        if not lone.any() and (sound is not pieces or left_out.any()):
+            rows, pieces = cut(none) if left_out.any() else (rows, pieces)
+            left_out, scale = none, measure_scale(rows, pieces, p, k)
             lone = lone_rows(block, scale)
-            if lone.any():
-                break
-            left_out = none
         noise = float(block.weights()[lone].sum() / block.total_weight)
         if self.forgets:
             half_life = float(self.options["half_life"])
             lone |= stale_rows(block, scale.anchors[: scale.n_cut], self.n_rows, half_life)
         self.past.columns[0, : len(block)] = np.where(lone, 0.0, block.weights())
         if not np.array_equal(lone, left_out):
-            scale = scale_without(lone, noisy=noise > 0.0)
+            rows, pieces = cut(lone)
+            scale = measure_scale(rows, pieces.without_noise() if noise > 0.0 else pieces, p, k)
         return replace(scale, noise=noise)
 
     def _survey(self) -> None:
         """Measure the scale of the past."""
         self.scale = self._measure()
         self.schedule = schedule(self.options, self.centers.shape[1], self.radius, self.scale)
-        self.next_survey = self.n_rows + max(1, min(self.n_rows // _SURVEY_SHARE, _MAX_SURVEY_ROWS))
+        most = _MAX_SURVEY_ROWS if self.options["half_life"] is None else _MAX_SURVEY_FORGETFUL
+        self.next_survey = self.n_rows + max(1, min(self.n_rows // _SURVEY_SHARE, most))
 
     def _temperature(self) -> tuple[float, float, float]:
         """Inverse temperature, penalty of a centre and weight of the past, as `run_chain` computes them."""
@@ -473,7 +482,7 @@ class Chain(Storable):
         rate = self.schedule[RATE] / math.sqrt(max(1.0, total - self.schedule[LAG]))
         return rate, self.schedule[ETA] + self.schedule[ETA_SHARE] * rate * total, total
 
-    def _survey_and_sample(self) -> int:
+    def _survey_and_sample(self) -> float:
         self._survey()
         rate, eta, total = self._temperature()
         assert self.scale is not None
@@ -481,17 +490,18 @@ class Chain(Storable):
         no_rows, no_numbers, accepted = np.empty((0, self.centers.shape[1])), np.empty(0), np.empty(1)
         law, n_steps = np.array([rate, eta, total]), self.options["n_samples"]
         self._run(no_rows, self.n_rows - 1, law, n_steps, np.empty(0, np.int64), no_numbers, accepted)
-        return int(accepted[0])
+        return float(accepted[0])
 
     def _run(
         self, X: Array, first_row: int, law: Array, n_steps: int, n_centers: Array, losses: Array, accepted: Array
     ) -> None:
+        n_calm = -(-n_steps // _CALM_SHARE) if self.options["preset"] == "practical" else n_steps
         run_chain(
             X, first_row, self.dice, self.past.arrays, self.centers, self.state, self.clock, self.draws, self.prior,
-            self.jumps, self.jump_ratios, self.schedule, self.decay, law, n_steps, n_centers, losses, accepted,
+            self.jumps, self.jump_ratios, self.schedule, self.decay, law, n_steps, n_calm, n_centers, losses, accepted,
         )  # fmt: skip
 
-    def _swap(self) -> int:
+    def _swap(self) -> float:
         o, (p, d) = self.options, self.centers.shape
         if o["preset"] == "practical" and self.n_rows >= self.next_survey:
             self._survey()
@@ -503,7 +513,7 @@ class Chain(Storable):
             self.jump_ratios, rate, eta, o["n_samples"],
         )  # fmt: skip
         look_at_all(self.past.arrays, self.centers, self.state)
-        return int(accepted)
+        return float(accepted) / o["n_samples"]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -8,17 +8,18 @@ import numpy as np
 from numba import njit
 
 WEIGHT, PREDICTED, ROW_CURB, NEAR, SECOND = range(5)  # places in the ``columns`` of the past
-N, K, NEWEST = range(3)  # places in ``state``: rows held, centres, and which of the last anchors is the newest
-RATE, LAG, CURB, CURB_MOST, ETA, ETA_SHARE, SURPRISE, NOISE = range(8)  # places in ``schedule``
+N, K, NEWEST, AWAKE = range(4)  # in ``state``: rows held, centres, the newest of the last anchors, rows with all steps
+RATE, LAG, CURB, CURB_MOST, ETA, ETA_SHARE, SURPRISE, NOISE, USUAL = range(9)  # places in ``schedule``
 LATEST = 8  # anchors at the end that are replaced by rows of large loss, if there are more anchors than this
 LOG_BALL, BALL, RADIUS = range(3)  # places in ``prior``
 SLACK = 1.0 + 1e-12  # on the radius: norms differ in the last digits by the order of their sums
+_AWAKE, _LONG_AWAKE = 4, 16  # rows for which the chain takes all its steps, from one of large or of surprising loss on
 _SWAP_SHARE = 1.0 / 16.0  # share of the steps that propose all centres
 UNIFORM = 0.3  # share of births anywhere in the ball; the others come near the anchors
 _NEWEST_SHARE = 0.25  # of the others; a quarter go to all of the last anchors, and half to the first ones
 _DOF = 3.0  # of the Student law
 LARGEST = 8  # centres up to which the permanent of the symmetric form is computed
-_LLOYD_STEPS = 10  # steps of a search
+_LLOYD_STEPS, _PIECE_STEPS = 10, 3  # steps of a search for means, and for small pieces
 _MAX_START_DRAWS = 100  # to start a chain inside the ball
 
 
@@ -80,15 +81,6 @@ def _square_gap(point, others, a):
 
 
 @njit(cache=True, nogil=True)
-def _square_distance(rows, i, centers, c):
-    total = 0.0
-    for j in range(rows.shape[0]):
-        gap = rows[j, i] - centers[c, j]
-        total += gap * gap
-    return total
-
-
-@njit(cache=True, nogil=True)
 def _log_student_of(point, places, a, tau, log_constant):
     """The log density of a draw round place ``a``."""
     total = _square_gap(point, places, a)
@@ -100,6 +92,13 @@ def _log_student(point, draws, a):
     """The log density of a draw round anchor ``a``."""
     anchors, taus, log_constants, _, _ = draws
     return _log_student_of(point, anchors, a, taus[a], log_constants[a])
+
+
+@njit(cache=True, nogil=True)
+def _way(dice, jumps, k):
+    """0, 1 or 2: one centre less, as many, or one more."""
+    chance = _uniform(dice)
+    return 2 if chance < jumps[k, 2] else (0 if chance < jumps[k, 2] + jumps[k, 0] else 1)
 
 
 @njit(cache=True, nogil=True)
@@ -156,13 +155,14 @@ def _distances(rows, n, point, out):
 
 
 @njit(cache=True, nogil=True)
-def _losses(rows, n, centers, k, gap, out):
-    """Squared distance of every row to the nearest of k centres."""
+def _losses(rows, n, centers, k, gap, out, labels):
+    """Squared distance of every row to the nearest of k centres, and which one that is."""
     for i in range(n):
         out[i] = np.inf
     for c in range(k):
         _distances(rows, n, centers[c], gap)
         for i in range(n):
+            labels[i] = c if gap[i] < out[i] else labels[i]
             out[i] = gap[i] if gap[i] < out[i] else out[i]
 
 
@@ -174,56 +174,64 @@ def _copy(point, into, c):
 
 
 @njit(cache=True, nogil=True)
-def _gain(columns, i, new):
-    """Row i's g(new) - g(near) for g(l) = l + curb/2 (l - predicted)^2, without subtracting large numbers; weighted."""
-    old = columns[NEAR, i]
-    step = (new - old) * (1.0 + 0.5 * columns[ROW_CURB, i] * (new + old - 2.0 * columns[PREDICTED, i]))
-    return columns[WEIGHT, i] * step
-
-
-@njit(cache=True, nogil=True)
-def _assign_row(past, i, centers, k):
-    """Nearest and second nearest centre of one row, from all centres."""
-    rows, columns, labels = past
+def _rank(past, i, k):
+    """Nearest and second nearest centre of one row, by its distances to all."""
+    _, columns, labels, gaps = past
     best, next_best, at, next_at = np.inf, np.inf, -1, -1
     for c in range(k):
-        total = _square_distance(rows, i, centers, c)
-        if total < best:
-            best, next_best, at, next_at = total, best, c, at
-        elif total < next_best:
-            next_best, next_at = total, c
+        gap = gaps[c, i]
+        if gap < best:
+            best, next_best, at, next_at = gap, best, c, at
+        elif gap < next_best:
+            next_best, next_at = gap, c
     columns[NEAR, i], columns[SECOND, i], labels[0, i], labels[1, i] = best, next_best, at, next_at
 
 
 @njit(cache=True, nogil=True)
-def look_at_all(past, centers, state):
-    """Fill in the nearest and second nearest centres of all rows held."""
-    for i in range(state[N]):
-        _assign_row(past, i, centers, state[K])
+def measure_gaps(past, n, centers, k):
+    """Fill in the distances of n rows to k centres."""
+    rows, _, _, gaps = past
+    for c in range(k):
+        _distances(rows, n, centers[c], gaps[c])
 
 
 @njit(cache=True, nogil=True)
+def look_at_all(past, centers, state):
+    """Fill in the distances, the nearest and second nearest centres of all rows held."""
+    measure_gaps(past, state[N], centers, state[K])
+    for i in range(state[N]):
+        _rank(past, i, state[K])
+
+
+@njit(cache=True, nogil=True, fastmath={"reassoc", "nsz"})
 def _change(past, n, c, gap):
-    """S after centre ``c`` (-1: none) has gone and one at the distances ``gap`` has come, less S."""
-    _, columns, labels = past
-    total = 0.0
-    for i in range(n):
-        new = columns[SECOND, i] if labels[0, i] == c else columns[NEAR, i]
-        new = gap[i] if gap[i] < new else new
-        if new != columns[NEAR, i]:
-            total += _gain(columns, i, new)
+    """S after centre ``c`` (-1: none, -2: all) has gone and one at the distances ``gap`` has come, less S.
+
+    The change of g(l) = l + curb/2 (l - predicted)^2 of a row is found without subtracting large numbers.
+    """
+    _, columns, labels, _ = past
+    weight, predicted, curb = columns[WEIGHT], columns[PREDICTED], columns[ROW_CURB]
+    near, second, label, total = columns[NEAR], columns[SECOND], labels[0], 0.0
+    least = np.inf if c == -2 else 0.0
+    for i in range(n):  # without branches, so that several rows are taken at once
+        old = near[i]
+        new = second[i] if label[i] == c else max(old, least)
+        new = min(gap[i], new)
+        total += weight[i] * ((new - old) * (1.0 + 0.5 * curb[i] * (new + old - 2.0 * predicted[i])))
     return total
 
 
 @njit(cache=True, nogil=True)
 def _put(past, centers, state, k, c, point, gap):
     """Put centre ``c`` at ``point``; there are k then. Rows that had it, or one that is gone, are assigned again."""
-    _, columns, labels = past
+    _, columns, labels, gaps = past
     _copy(point, centers, c)
     state[K] = k
     for i in range(state[N]):
+        gaps[c, i] = gap[i]
+    for i in range(state[N]):
         if labels[0, i] == c or labels[1, i] == c or labels[0, i] >= k or labels[1, i] >= k:
-            _assign_row(past, i, centers, k)
+            _rank(past, i, k)
         elif gap[i] < columns[NEAR, i]:
             columns[SECOND, i], labels[1, i] = columns[NEAR, i], labels[0, i]
             columns[NEAR, i], labels[0, i] = gap[i], c
@@ -243,63 +251,61 @@ def _nearest_anchor(point, anchors, n_cut):
 
 
 @njit(cache=True, nogil=True)
-def _try_birth(past, centers, state, draws, prior, jump_ratios, rate, eta, dice, point, gap):
-    n, k = state[N], state[K]
-    _draw_birth(dice, draws, state[NEWEST], prior[BALL], point)
-    log_uniform = math.log(_uniform(dice))
-    if _square(point) > prior[BALL] * prior[BALL]:
-        return 0
-    _distances(past[0], n, point, gap)
-    change = -rate * _change(past, n, -1, gap) - eta + prior[LOG_BALL]
-    lowest_density = math.log(UNIFORM) + prior[LOG_BALL]  # a bound that decides most births
-    if log_uniform >= change - lowest_density + jump_ratios[k, 2]:
-        return 0
-    if log_uniform >= change - log_birth_density(point, draws, state[NEWEST], prior[LOG_BALL]) + jump_ratios[k, 2]:
-        return 0
-    return _put(past, centers, state, k + 1, k, point, gap)
-
-
-@njit(cache=True, nogil=True)
-def _try_death(past, centers, state, draws, prior, jump_ratios, rate, eta, dice, gap):
-    n, k = state[N], state[K]
-    c, log_uniform = min(int(_uniform(dice) * k), k - 1), math.log(_uniform(dice))
-    for i in range(n):
-        gap[i] = np.inf
-    change, highest_density = -rate * _change(past, n, c, gap) + eta - prior[LOG_BALL], prior[LOG_BALL]
-    for log_constant in draws[2]:
-        highest_density = max(highest_density, log_constant)  # a bound that decides most deaths
-    if log_uniform >= change + highest_density + 1e-9 * abs(highest_density) + jump_ratios[k, 0]:
-        return 0
-    if log_uniform >= change + log_birth_density(centers[c], draws, state[NEWEST], prior[LOG_BALL]) + jump_ratios[k, 0]:
-        return 0
-    return _put(past, centers, state, k - 1, c, centers[k - 1], gap)
-
-
-@njit(cache=True, nogil=True)
-def _try_move(past, centers, state, draws, prior, rate, total, dice, point, gap):
-    """Move one centre: by a random walk, or to a draw round the anchor nearest to it."""
+def _draw_move(dice, centers, c, k, draws, ball, width, point):
+    """A random walk from centre ``c``, or a draw round the anchor nearest to it: ln of reverse over forward density."""
     anchors, taus, _, n_cut, _ = draws
-    n, k, d = state[N], state[K], centers.shape[1]
-    c, log_ratio = min(int(_uniform(dice) * k), k - 1), 0.0
     if n_cut == 0 or _uniform(dice) < 0.5:
         # the scale depends on k, which a move does not change, and not on the centres: the walk is symmetric
-        width = 2.38 * math.sqrt(k / (2.0 * d * rate * total)) if rate * total > 0.0 else np.inf
-        width = min(width * 2.0 ** (6.0 * _uniform(dice) - 3.0), prior[BALL])
+        width = min(width * 2.0 ** (6.0 * _uniform(dice) - 3.0), ball)
         _normals(dice, point)
-        for j in range(d):
+        for j in range(centers.shape[1]):
             point[j] = centers[c, j] + width * point[j]
+        return 0.0
+    a = _nearest_anchor(centers[c], anchors, n_cut)
+    _draw_student(dice, anchors[a], taus[a], point)
+    b = _nearest_anchor(point, anchors, n_cut)
+    return _log_student(centers[c], draws, b) - _log_student(point, draws, a)
+
+
+@njit(cache=True, nogil=True)
+def _try_one(past, centers, state, draws, prior, jumps, jump_ratios, law, dice, point, gap):
+    """Propose to add, to remove or to move one centre; returns whether it was done."""
+    (rows, _, _, gaps), n, k, log_ball = past, state[N], state[K], prior[LOG_BALL]
+    rate, total, way, gone = law[0], law[2], _way(dice, jumps, k), -1
+    log_ratio = jump_ratios[k, way] + (way - 1) * (log_ball - law[1])
+    if way == 2:
+        _draw_birth(dice, draws, state[NEWEST], prior[BALL], point)
     else:
-        a = _nearest_anchor(centers[c], anchors, n_cut)
-        _draw_student(dice, anchors[a], taus[a], point)
-        b = _nearest_anchor(point, anchors, n_cut)
-        log_ratio = _log_student(centers[c], draws, b) - _log_student(point, draws, a)
+        gone = min(int(_uniform(dice) * k), k - 1)
+    if way == 1:
+        width = 2.38 * math.sqrt(k / (2.0 * point.shape[0] * rate * total)) if rate * total > 0.0 else np.inf
+        log_ratio += _draw_move(dice, centers, gone, k, draws, prior[BALL], width, point)
     log_uniform = math.log(_uniform(dice))
-    if _square(point) > prior[BALL] * prior[BALL]:
+    if way == 0:
+        for j in range(point.shape[0]):
+            point[j] = centers[gone, j]
+        for i in range(n):
+            gap[i] = np.inf
+    elif _square(point) > prior[BALL] * prior[BALL]:
         return 0
-    _distances(past[0], n, point, gap)
-    if log_uniform >= -rate * _change(past, n, c, gap) + log_ratio:
+    else:
+        _distances(rows, n, point, gap)
+    log_ratio -= rate * _change(past, n, gone, gap)
+    if way != 1:  # a bound of the density decides most births and deaths
+        bound = log_ball if way == 0 else math.log(UNIFORM) + log_ball
+        for log_constant in draws[2]:
+            bound = max(bound, log_constant) if way == 0 else bound
+        if log_uniform >= log_ratio + (1 - way) * bound + 1e-9 * abs(bound):
+            return 0
+        log_ratio += (1 - way) * log_birth_density(point, draws, state[NEWEST], log_ball)
+    if log_uniform >= log_ratio:
         return 0
-    return _put(past, centers, state, k, c, point, gap)
+    if way == 0:  # the last centre takes its place
+        for j in range(point.shape[0]):
+            point[j] = centers[k - 1, j]
+        for i in range(n):
+            gap[i] = gaps[k - 1, i]
+    return _put(past, centers, state, k + way - 1, k if way == 2 else gone, point, gap)
 
 
 @njit(cache=True, nogil=True)
@@ -323,13 +329,11 @@ def _log_matched(centers, k, draws, in_order):
 
 
 @njit(cache=True, nogil=True)
-def _try_swap(past, centers, state, draws, prior, jumps, jump_ratios, rate, eta, dice, gap):
+def _try_swap(past, centers, state, draws, prior, jumps, jump_ratios, law, dice, gap):
     """Propose all centres, round the anchors of a level of k, k + 1 or k - 1: the paper's step, unordered."""
-    (rows, columns, _), (anchors, taus, _, _, levels) = past, draws
-    n, k, chance = state[N], state[K], _uniform(dice)
-    log_backward = _log_matched(centers, k, draws, np.bool_(False))
-    way = 2 if chance < jumps[k, 2] else (0 if chance < jumps[k, 2] + jumps[k, 0] else 1)
-    new_k = k + way - 1
+    rows, (anchors, taus, _, _, levels) = past[0], draws
+    n, k, way = state[N], state[K], _way(dice, jumps, state[K])
+    log_backward, new_k = _log_matched(centers, k, draws, np.bool_(False)), k + way - 1
     if log_backward == -np.inf or levels[new_k, 0] < 0:
         return 0
     trial = np.empty((new_k, centers.shape[1]))
@@ -340,13 +344,12 @@ def _try_swap(past, centers, state, draws, prior, jumps, jump_ratios, rate, eta,
     log_forward, log_uniform = _log_matched(trial, new_k, draws, np.bool_(True)), math.log(_uniform(dice))
     if log_forward == -np.inf:
         return 0
-    new_near, change = np.empty(n), 0.0
-    _losses(rows, n, trial, new_k, gap, new_near)
-    for i in range(n):
-        change += _gain(columns, i, new_near[i])
+    new_near, labels = np.empty(n), np.empty(n, np.int32)
+    _losses(rows, n, trial, new_k, gap, new_near, labels)
+    change = _change(past, n, np.int64(-2), new_near)
     orders = math.lgamma(new_k + 1.0) - math.lgamma(k + 1.0)  # in which a set of centres may stand
-    ratio = (new_k - k) * (prior[LOG_BALL] - eta) + orders + log_backward - log_forward + jump_ratios[k, way]
-    if log_uniform >= -rate * change + ratio:
+    ratio = (new_k - k) * (prior[LOG_BALL] - law[1]) + orders + log_backward - log_forward + jump_ratios[k, way]
+    if log_uniform >= -law[0] * change + ratio:
         return 0
     for c in range(new_k):
         _copy(trial[c], centers, c)
@@ -358,18 +361,22 @@ def _try_swap(past, centers, state, draws, prior, jumps, jump_ratios, rate, eta,
 @njit(cache=True, nogil=True)
 def _take_row(x, past, centers, state, clock, draws, schedule, decay, law):
     """Predict a row and take it in; returns its loss. ``law`` becomes that of the chain after it."""
-    (rows, columns, _), anchors, i = past, draws[0], state[N]
-    for s in range(i):
+    (rows, columns, _, gaps), anchors, i = past, draws[0], state[N]
+    for s in range(i if decay < 1.0 else 0):
         columns[WEIGHT, s] *= decay
     for j in range(x.shape[0]):
         rows[j, i] = x[j]
-    _assign_row(past, i, centers, state[K])
+    for c in range(state[K]):
+        gaps[c, i] = _square_gap(x, centers, c)
+    _rank(past, i, state[K])
     loss = columns[NEAR, i]
     curb = schedule[CURB] if schedule[LAG] == np.inf else schedule[CURB] / math.sqrt(max(1.0, clock[0]))
     if curb * loss > schedule[CURB_MOST]:
         curb = schedule[CURB_MOST] / loss
     columns[WEIGHT, i], columns[PREDICTED, i], columns[ROW_CURB, i] = 1.0, loss, curb
-    state[N] = i + 1
+    state[N], state[AWAKE] = i + 1, max(state[AWAKE] - 1, 0)
+    if loss > schedule[USUAL]:
+        state[AWAKE] = max(state[AWAKE], _AWAKE)
     if loss > schedule[SURPRISE] and anchors.shape[0] > LATEST:
         if loss > schedule[NOISE]:
             columns[WEIGHT, i] = 0.0  # until the next survey, unless one of the last was near
@@ -378,6 +385,8 @@ def _take_row(x, past, centers, state, clock, draws, schedule, decay, law):
                     columns[WEIGHT, i] = 1.0
         state[NEWEST] = (state[NEWEST] + 1) % LATEST
         _copy(x, anchors, anchors.shape[0] - LATEST + state[NEWEST])
+        if columns[WEIGHT, i] > 0.0:
+            state[AWAKE] = _LONG_AWAKE
     clock[0] = clock[0] * decay + 1.0
     rate = schedule[RATE] / math.sqrt(max(1.0, clock[0] - schedule[LAG]))
     law[0], law[1], law[2] = rate, schedule[ETA] + schedule[ETA_SHARE] * rate * clock[0], clock[0]
@@ -386,13 +395,14 @@ def _take_row(x, past, centers, state, clock, draws, schedule, decay, law):
 
 @njit(cache=True, nogil=True)
 def run_chain(X, first_row, seed, past, centers, state, clock, draws, prior, jumps, jump_ratios, schedule, decay, law,
-              n_steps, n_centers, losses, accepted):  # fmt: skip
+              n_steps, n_calm, n_centers, losses, accepted):  # fmt: skip
     """Predict, take in and sample after every row of X; returns how many came before one beyond the radius.
 
-    If X is empty, it only samples after row ``first_row``. ``past`` is (rows, columns, labels), ``draws`` (anchors,
-    taus, log_constants, n_cut, levels) says where centres are drawn. ``law`` is lambda = schedule[RATE] / sqrt(max(1,
-    W - schedule[LAG])), the penalty of a centre, and W, the weight of the past. ``clock`` is the weight of all rows so
-    far, and the norm of the row that stopped it.
+    If X is empty, it only samples after row ``first_row``. ``past`` is (rows, columns, labels, gaps), the last of them
+    the squared distances of rows to centres (p, room); ``draws`` (anchors, taus, log_constants, n_cut, levels) says
+    where centres are drawn. ``law`` is lambda = schedule[RATE] / sqrt(max(1, W - schedule[LAG])), the penalty of a
+    centre, and W, the weight of the past. ``clock`` is the weight of all rows so far, and the norm of the row that
+    stopped it. While state[AWAKE] counts down, a row is followed by ``n_steps`` steps, else by ``n_calm``.
     """
     dice, point, gap = np.empty(1, np.uint64), np.empty(centers.shape[1]), np.empty(past[0].shape[1])
     n_rows = X.shape[0]
@@ -405,24 +415,18 @@ def run_chain(X, first_row, seed, past, centers, state, clock, draws, prior, jum
             n_centers[r] = state[K]
             losses[r] = _take_row(X[r], past, centers, state, clock, draws, schedule, decay, law)
         _set_dice(dice, seed, first_row + r, np.int64(0))
-        rate, eta, total, count = law[0], law[1], law[2], 0
-        for _ in range(n_steps):
+        count, steps = 0, n_steps if state[AWAKE] > 0 else n_calm
+        for _ in range(steps):
             if _uniform(dice) < _SWAP_SHARE:
-                count += _try_swap(past, centers, state, draws, prior, jumps, jump_ratios, rate, eta, dice, gap)
-                continue
-            k, chance = state[K], _uniform(dice)
-            if chance < jumps[k, 2]:
-                count += _try_birth(past, centers, state, draws, prior, jump_ratios, rate, eta, dice, point, gap)
-            elif chance < jumps[k, 2] + jumps[k, 0]:
-                count += _try_death(past, centers, state, draws, prior, jump_ratios, rate, eta, dice, gap)
+                count += _try_swap(past, centers, state, draws, prior, jumps, jump_ratios, law, dice, gap)
             else:
-                count += _try_move(past, centers, state, draws, prior, rate, total, dice, point, gap)
-        accepted[r] = count
+                count += _try_one(past, centers, state, draws, prior, jumps, jump_ratios, law, dice, point, gap)
+        accepted[r] = count / max(steps, 1)
     return n_rows
 
 
 @njit(cache=True, nogil=True)
-def _seed_means(rows, weight, n, k, dice, gap, out):
+def _seed_means(rows, weight, n, k, dice, gap, near, out):
     """D^2 seeding; if all rows lie on the centres so far, the mean of all rows is repeated."""
     d = rows.shape[0]
     mean, total = np.zeros(d), 0.0
@@ -433,57 +437,70 @@ def _seed_means(rows, weight, n, k, dice, gap, out):
     for j in range(d):
         mean[j] /= total
     for i in range(n):
-        gap[i] = 1.0
+        near[i] = 1.0
     for c in range(k):
         mass = 0.0
         for i in range(n):
-            mass += weight[i] * gap[i]
+            mass += weight[i] * near[i]
         _copy(mean, out, c)
         if mass <= 0.0:
             continue
         target, at = _uniform(dice) * mass, n - 1
         for i in range(n):
-            target -= weight[i] * gap[i]
+            target -= weight[i] * near[i]
             if target <= 0.0:
                 at = i
                 break
         for j in range(d):
             out[c, j] = rows[j, at]
+        _distances(rows, n, out[c], gap)
         for i in range(n):
-            distance = _square_distance(rows, i, out, c)
-            gap[i] = distance if c == 0 or distance < gap[i] else gap[i]
+            near[i] = gap[i] if c == 0 or gap[i] < near[i] else near[i]
     return mean
 
 
 @njit(cache=True, nogil=True)
-def _lloyd(rows, weight, n, means, k, mean):
-    """A few steps of k-means from ``means``, which are replaced; empty ones go to ``mean``. Returns the last cost."""
-    d = rows.shape[0]
-    sums, mass = np.empty((k, d)), np.empty(k)
-    cost, previous = np.inf, np.inf
-    for step in range(_LLOYD_STEPS + 1):
-        cost = 0.0
-        for c in range(k):
-            mass[c] = 0.0
-            for j in range(d):
-                sums[c, j] = 0.0
-        for i in range(n):
-            best, at = np.inf, 0
-            for c in range(k):
-                total = _square_distance(rows, i, means, c)
-                if total < best:
-                    best, at = total, c
-            cost += weight[i] * best
-            mass[at] += weight[i]
-            for j in range(d):
-                sums[at, j] += weight[i] * rows[j, i]
-        if step == _LLOYD_STEPS or cost >= previous:
+def _sums(rows, weight, n, k, near, labels, sums):
+    """Mass, loss and sum of the rows of each centre: (k, 2 + d); returns the loss of all."""
+    cost = 0.0
+    for c in range(k):
+        for j in range(sums.shape[1]):
+            sums[c, j] = 0.0
+    for i in range(n):
+        c = labels[i]
+        sums[c, 0] += weight[i]
+        sums[c, 1] += weight[i] * near[i]
+        cost += weight[i] * near[i]
+        for j in range(rows.shape[0]):
+            sums[c, 2 + j] += weight[i] * rows[j, i]
+    return cost
+
+
+@njit(cache=True, nogil=True)
+def _lloyd(rows, weight, n, means, k, mean, n_steps, gap, near, labels):
+    """A few steps of k-means from ``means``, which are replaced; empty ones go to ``mean``. Returns cost and sums."""
+    sums, cost, previous = np.empty((k, 2 + rows.shape[0])), np.inf, np.inf
+    for step in range(n_steps + 1):
+        _losses(rows, n, means, k, gap, near, labels)
+        cost = _sums(rows, weight, n, k, near, labels, sums)
+        if step == n_steps or cost >= previous:
             break
         previous = cost
         for c in range(k):
-            for j in range(d):
-                means[c, j] = sums[c, j] / mass[c] if mass[c] > 0.0 else mean[j]
-    return cost
+            for j in range(rows.shape[0]):
+                means[c, j] = sums[c, 2 + j] / sums[c, 0] if sums[c, 0] > 0.0 else mean[j]
+    return cost, sums
+
+
+@njit(cache=True, nogil=True)
+def cut_in_pieces(rows, weight, k, seed, row):
+    """D^2 draws and a few steps of k-means on rows (d, n): centres (k, d), and their `_sums`."""
+    n = rows.shape[1]
+    dice, gap, near, labels = np.empty(1, np.uint64), np.empty(n), np.empty(n), np.empty(n, np.int32)
+    means = np.empty((k, rows.shape[0]))
+    _set_dice(dice, seed, row, np.int64(-1))
+    mean = _seed_means(rows, weight, n, k, dice, gap, near, means)
+    return means, _lloyd(rows, weight, n, means, k, mean, _PIECE_STEPS, gap, near, labels)[1]
 
 
 @njit(cache=True, nogil=True)
@@ -491,11 +508,11 @@ def _means_of(rows, weight, n, k, row, seed, means, stamps, gap):
     """k-means of the past, once for each k after a row: a function of row and k, not of the state of the chain."""
     if stamps[k] == row:
         return
-    dice, fresh = np.empty(1, np.uint64), np.empty((k, rows.shape[0]))
+    dice, fresh, near, labels = np.empty(1, np.uint64), np.empty((k, rows.shape[0])), np.empty(n), np.empty(n, np.int32)
     _set_dice(dice, seed, row, 1 + k)
-    mean = _seed_means(rows, weight, n, k, dice, gap, fresh)
-    cost = _lloyd(rows, weight, n, fresh, k, mean)
-    if stamps[k] < 0 or cost < _lloyd(rows, weight, n, means[k], k, mean):
+    mean = _seed_means(rows, weight, n, k, dice, gap, near, fresh)
+    cost = _lloyd(rows, weight, n, fresh, k, mean, _LLOYD_STEPS, gap, near, labels)[0]
+    if stamps[k] < 0 or cost < _lloyd(rows, weight, n, means[k], k, mean, _LLOYD_STEPS, gap, near, labels)[0]:
         for c in range(k):
             _copy(fresh[c], means[k], c)
     stamps[k] = row
@@ -559,10 +576,10 @@ def swap_chain(row, seed, past, centers, state, means, stamps, tau, log_constant
 
     ``means[k]`` are kept from row to row as a start for the next search, and ``stamps[k]`` is the row they belong to.
     """
-    rows, columns, _ = past
+    rows, columns, _, _ = past
     weight, losses, n = columns[WEIGHT], columns[NEAR], state[N]
     dice, trial = np.empty(1, np.uint64), np.empty_like(centers)
-    trial_losses, gap = np.empty(n), np.empty(n)
+    trial_losses, gap, labels = np.empty(n), np.empty(n), np.empty(n, np.int32)
     _set_dice(dice, seed, row, np.int64(0))
     k = state[K]
     _means_of(rows, weight, n, k, row, seed, means, stamps, gap)
@@ -572,22 +589,19 @@ def swap_chain(row, seed, past, centers, state, means, stamps, tau, log_constant
             for c in range(k):
                 _copy(trial[c], centers, c)
             break
-    _losses(rows, n, centers, k, gap, losses)
+    _losses(rows, n, centers, k, gap, losses, labels)
     log_backward = log_proposal(centers, means[k], k, tau, log_constant, symmetric)
     accepted = 0
     for _ in range(n_steps):
-        chance = _uniform(dice)
-        way = 2 if chance < jumps[k, 2] else (0 if chance < jumps[k, 2] + jumps[k, 0] else 1)
+        way = _way(dice, jumps, k)
         new_k = k + way - 1
         _means_of(rows, weight, n, new_k, row, seed, means, stamps, gap)
         _draw(dice, means[new_k], new_k, tau, symmetric, trial)
         log_uniform = math.log(_uniform(dice))
         if not _all_inside(trial, new_k, prior[BALL]):
             continue
-        _losses(rows, n, trial, new_k, gap, trial_losses)
-        change = 0.0
-        for i in range(n):
-            change += _gain(columns, i, trial_losses[i])
+        _losses(rows, n, trial, new_k, gap, trial_losses, labels)
+        change = _change(past, n, np.int64(-2), trial_losses)
         log_forward = log_proposal(trial, means[new_k], new_k, tau, log_constant, symmetric)
         ratio = (prior[LOG_BALL] - eta) * (new_k - k) + log_backward - log_forward + jump_ratios[k, way]
         if log_uniform >= -rate * change + ratio:

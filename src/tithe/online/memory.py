@@ -11,7 +11,8 @@ from tithe.clustering.objective import KMeansObjective, check_centers
 from tithe.core.contracts import SensitivityObjective
 from tithe.core.data import Array, Block, Coreset, Moments, Survey
 from tithe.core.state_checks import Floats, Instance, Integer, Integers, Optional, StoredState, expect
-from tithe.online.kernels import N, look_at_all
+from tithe.online.kernels import K, N, look_at_all, measure_gaps
+from tithe.online.scale import Pieces
 from tithe.reduce.draws import MeanPilotObjective
 from tithe.reduce.stream import CoresetStream, StreamState
 
@@ -40,7 +41,7 @@ class QuasiPosteriorObjective(SensitivityObjective, MeanPilotObjective):
         return KMeansObjective(n_clusters=self.n_clusters)
 
     def pilot(self, block: Block, *, rng: np.random.Generator) -> Array:
-        return self._kmeans.pilot(_points(block), rng=rng)
+        return Pieces.of(_points(block), self.n_clusters, int(rng.integers(2**62)), 0).places
 
     def mean_pilot(self, block: Block) -> Array:
         return self._kmeans.mean_pilot(_points(block))
@@ -119,6 +120,7 @@ class Past(StoredState):
         self.rows = np.empty((n_features, 0))
         self.columns = np.empty((5, 0))
         self.labels = np.empty((2, 0), np.int32)
+        self.gaps = np.empty((max_clusters, 0))  # squared distances to the centres; not stored
 
     def check_relations(self) -> None:
         expect(self.old_ids.max(initial=-1) < self.n_handed, "a summary has rows that were not passed to it")
@@ -156,8 +158,17 @@ class Past(StoredState):
 
     @property
     def arrays(self) -> tuple[Array, ...]:
-        """What kernels call the past: rows, columns, labels."""
-        return self.rows, self.columns, self.labels
+        """What kernels call the past: rows, columns, labels, gaps."""
+        return self.rows, self.columns, self.labels, self.gaps
+
+    def measure_gaps(self, centers: Array, state: Array) -> None:
+        """Set the distances, which are not stored."""
+        self.gaps = np.zeros((len(centers), self.rows.shape[1]))
+        measure_gaps(self.arrays, state[N], centers, state[K])
+
+    def _allocate(self, more: int) -> None:
+        arrays = (with_zeros(array, more) for array in self.arrays)
+        self.rows, self.columns, self.labels, self.gaps = arrays
 
     @property
     def nbytes(self) -> int:
@@ -177,7 +188,7 @@ class Past(StoredState):
         n = int(state[N])
         if self.stream is None or n - self.n_old < self.stream.leaf_size:
             more = max(_MIN_ROOM, n)
-            self.rows, self.columns, self.labels = (with_zeros(a, more) for a in (self.rows, self.columns, self.labels))
+            self._allocate(more)
             return
         new = slice(self.n_old, n)
         if self.stream.n_rows == self.n_handed:  # if not, the last call was interrupted after the push
@@ -186,7 +197,7 @@ class Past(StoredState):
         self.old_ids, self.old_weights, self.n_handed = coreset.row_ids(), coreset.weights(), self.stream.n_rows
         n_old = state[N] = self.n_old
         more = max(0, n_old + self.stream.leaf_size - self.rows.shape[1])
-        self.rows, self.columns, self.labels = (with_zeros(a, more) for a in (self.rows, self.columns, self.labels))
+        self._allocate(more)
         self.rows[:, :n_old] = coreset.X[:, :-2].T
         self.columns[0, :n_old] = self.old_weights
         self.columns[1:3, :n_old] = coreset.X[:, -2:].T

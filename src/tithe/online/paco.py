@@ -97,7 +97,8 @@ class PACO(ClusterMixin, Described, BaseEstimator):
     preset : {"practical", "theory"}
         The temperatures and penalties above.
     n_samples : int, optional
-        Steps of the chain after each row; 500, or 12 with the preset ``"practical"``.
+        Steps of the chain after each row; 500, or 12 with the preset ``"practical"``, which takes a third of them
+        after rows that are as near to a centre as most, since the law changes little then.
     kernel : {"birth_death", "symmetric", "paper"}
         What a step does. With ``"birth_death"`` a centre is added, removed or moved, which takes one pass over the
         past. ``"paper"`` proposes all centres at once, from Student distributions around a k-means solution of the

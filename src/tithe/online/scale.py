@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Annotated
+from dataclasses import dataclass, replace
+from typing import Annotated, Self
 
 import numpy as np
 from scipy.spatial.distance import cdist
 
 from tithe.clustering.choose_k import apparent_split, apparent_variance
 from tithe.clustering.kernels import assign
-from tithe.clustering.objective import KMeansObjective
 from tithe.core.data import Array, Block
 from tithe.core.state_checks import Floats, Integer, Integers, Number, Storable, expect
-from tithe.online.kernels import ward_tree
+from tithe.online.kernels import cut_in_pieces, ward_tree
 
 _SPLIT_FACTOR = 1.5  # a cluster counts as two if cutting it saves this many times the split of a Gaussian
 _COARSE_PRICE = 2.0  # price of a cluster in the search for a scale: variances in a direction per row
@@ -52,10 +51,38 @@ class Scale(Storable):
         check_levels(self.levels)
 
 
-def measure_scale(
-    block: Block, max_clusters: int, rng: np.random.Generator, n_centers: int = 1, *, noisy: bool = False
-) -> Scale:
-    """Cut the rows into many pieces, join them by Ward's method, and find the level that is consistent with its scale.
+@dataclass(frozen=True, kw_only=True)
+class Pieces:
+    """Rows cut into many small pieces: their centres (k, d), and mass, loss and sum of the rows of each (k, 2 + d)."""
+
+    places: Array
+    sums: Array
+    effective: float  # rows, by their weights
+
+    @classmethod
+    def of(cls, block: Block, max_clusters: int, seed: int, row: int) -> Self:
+        """Pieces by D^2 draws that depend on the seed and the number of the row."""
+        weight = block.weights()
+        effective = float(weight.sum() ** 2 / (weight @ weight))
+        k = 2 * max(1, min(max_clusters, int(effective / _ROWS_PER_PIECE)))
+        places, sums = cut_in_pieces(np.ascontiguousarray(block.X.T), weight, k, seed, row)
+        return cls(places=places, sums=sums, effective=effective)._only(sums[:, 0] > 0.0)
+
+    def without_noise(self) -> Self:
+        """Without the light pieces, in which noise is. It makes all clusters seem wider."""
+        mass = self.sums[:, 0]
+        light = mass < _MIN_SHARE * mass.sum()
+        return self._only(~light) if mass[light].sum() <= _MAX_NOISE * mass.sum() else self
+
+    def _only(self, used: Array) -> Self:
+        if used.all():
+            return self
+        share = float(self.sums[used, 0].sum() / self.sums[:, 0].sum())
+        return replace(self, places=self.places[used], sums=self.sums[used], effective=share * self.effective)
+
+
+def measure_scale(block: Block, pieces: Pieces, max_clusters: int, n_centers: int = 1) -> Scale:
+    """Join the pieces of the rows by Ward's method, and find the level that is consistent with its scale.
 
     From fine to coarse: with v the variance in a direction within the clusters of a level and W the total weight, the
     best level at a price of 2 v W per cluster, until it is the level that v was measured at. Separate cells of a
@@ -65,23 +92,10 @@ def measure_scale(
     With more ``n_centers`` than these clusters, variance and split are those of so many clusters of the tree. For n
     rows in d dimensions cuts seem to save (1 + sqrt(d / n))^2 times as much (Marchenko and Pastur), as does the price.
     """
-    weight = block.weights()
-    total = float(weight.sum())
-    effective = total**2 / float(weight @ weight)
-    half = max(1, min(max_clusters, int(effective / _ROWS_PER_PIECE)))
-    pilot = KMeansObjective(n_clusters=half).pilot(block, rng=rng)
-    _, _, sums = assign(block.X, pilot, weight=weight, power=2, with_sums=True)
-    assert sums is not None
-    used = sums[:, 0] > 0.0
-    if noisy:  # rows of noise would make all clusters seem wider
-        light = sums[:, 0] < _MIN_SHARE * total
-        used &= ~light | (sums[light, 0].sum() > _MAX_NOISE * total)
-    sums = sums[used]
-    total, effective = float(sums[:, 0].sum()), effective * float(sums[:, 0].sum()) / total
-    mass = sums[:, 0].copy()  # contiguous: kernels are compiled for each layout
-    moved = sums[:, -block.n_features :] / mass[:, None]
-    within = sums[:, 1] - mass * np.einsum("ij,ij->i", moved, moved)  # about the means, not the pilot
-    nodes, weights, pairs, costs = ward_tree(pilot[used] + moved, mass)
+    sums, effective, mass = pieces.sums, pieces.effective, pieces.sums[:, 0].copy()
+    total, means = float(mass.sum()), sums[:, 2:] / mass[:, None]
+    within = sums[:, 1] - mass * ((means - pieces.places) ** 2).sum(axis=1)
+    nodes, weights, pairs, costs = ward_tree(means, mass)
     levels = np.arange(len(mass), 0, -1)  # clusters left after each join
     loss = max(0.0, float(within.sum())) + np.concatenate([[0.0], costs.cumsum()])
     free = np.maximum(effective - levels, 0.5 * effective) / effective
@@ -89,25 +103,22 @@ def measure_scale(
     at, price_factor = 0, _COARSE_PRICE * total * float(apparent_variance(effective, block.n_features))
     while (coarser := int((loss + price_factor * variance[at] * levels).argmin())) > at:
         at = coarser
-    cut = _cut(at, pairs, len(mass))
+    alive = _alive(pairs, len(mass))
+    cut, coarse = np.flatnonzero(alive[at]), at
     split = _largest_split(weights[cut] / total, effective, block.n_features)
-    price = _SPLIT_FACTOR * split * total * _variance(block, nodes[cut]) / free[at]
+    spread = _variance(block, nodes[cut])
+    price = _SPLIT_FACTOR * split * total * spread / free[at]
     at = int((loss[: at + 1] + price * levels[: at + 1]).argmin())
-    cut = _cut(at, pairs, len(mass))
     present = min(at, max(0, len(mass) - n_centers))
-    measured = _cut(present, pairs, len(mass))
-    others = np.setdiff1d(np.arange(len(nodes)), cut)
-    order = np.concatenate([cut, others])
-    levels, place = np.full((max_clusters + 1, max_clusters), -1), np.argsort(order)
-    for k in range(1, min(max_clusters, len(mass)) + 1):
-        levels[k, :k] = place[_cut(len(mass) - k, pairs, len(mass))]
+    measured = np.flatnonzero(alive[present])
+    order = np.concatenate([np.flatnonzero(alive[at]), np.flatnonzero(~alive[at])])
     return Scale(
-        variance=_variance(block, nodes[measured]) / float(free[present]),
+        variance=(spread if present == coarse else _variance(block, nodes[measured])) / float(free[present]),
         split=_largest_split(weights[measured] / total, effective, block.n_features),
         anchors=nodes[order],
         weights=weights[order],
-        n_cut=len(cut),
-        levels=levels,
+        n_cut=int(levels[at]),
+        levels=_levels(alive, np.argsort(order), max_clusters),
     )
 
 
@@ -168,7 +179,18 @@ def _variance(block: Block, centers: Array) -> float:
     return float(weight[near] @ loss[near] / weight[near].sum()) / block.n_features
 
 
-def _cut(n_joins: int, pairs: Array, n_pieces: int) -> Array:
-    """The nodes of the tree after ``n_joins`` joins."""
-    joined = pairs[:n_joins].ravel()
-    return np.setdiff1d(np.arange(n_pieces + n_joins), joined)
+def _alive(pairs: Array, n_pieces: int) -> Array:
+    """Whether each node of the tree is one of the clusters after 0, 1, 2 ... joins: (k, 2k - 1) of bool."""
+    turn, node = np.arange(n_pieces)[:, None], np.arange(2 * n_pieces - 1)
+    joined = np.full(len(node), n_pieces)
+    joined[pairs] = np.arange(n_pieces - 1)[:, None]
+    alive: Array = (node - n_pieces < turn) & (turn <= joined)
+    return alive
+
+
+def _levels(alive: Array, place: Array, max_clusters: int) -> Array:
+    """Row k: the places of the k clusters of the tree, for k up to ``max_clusters``."""
+    levels, most = np.full((max_clusters + 1, max_clusters), -1), min(max_clusters, len(alive))
+    used = np.arange(max_clusters) < np.arange(1, most + 1)[:, None]
+    levels[1 : most + 1][used] = place[np.nonzero(alive[::-1][:most])[1]]
+    return levels
