@@ -22,9 +22,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from common import load_rows, save, show
-from tithe import Block, Coreset, build_coreset, distortion, merge_coresets, save_coreset, site_sizes
+from tithe import Block, Coreset, build_coreset, distortion, merge_coresets, save_coreset
 from tithe.objectives import KMeansObjective
 from tithe.reduce.distortion import random_queries
+from tithe.theory import site_sizes
 
 Sites = list[np.ndarray]
 Sent = tuple[int, int]  # rows and bytes

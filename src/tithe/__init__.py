@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from tithe.meta.search import CoresetSearchCV as CoresetSearchCV
     from tithe.reduce.distortion import distortion as distortion
     from tithe.reduce.merge import merge_coresets as merge_coresets
-    from tithe.reduce.merge import site_sizes as site_sizes
     from tithe.reduce.plan import build_coreset as build_coreset
     from tithe.reduce.stream import CoresetStream as CoresetStream
     from tithe.report.compare import compare as compare

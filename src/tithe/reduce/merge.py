@@ -435,7 +435,8 @@ def site_sizes(
     Examples
     --------
     >>> import numpy as np
-    >>> from tithe import build_coreset, site_sizes
+    >>> from tithe import build_coreset
+    >>> from tithe.theory import site_sizes
     >>> from tithe.objectives import KMeansObjective
     >>> rng = np.random.default_rng(0)
     >>> options = {"objective": KMeansObjective(n_clusters=3), "coreset_size": 200, "random_state": 0}
