@@ -29,9 +29,10 @@ demo: $(READY)  ## compress, fit, certify and compare on an embedded data set; w
 # up to nine times the CPU
 TESTS := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 
-test: $(READY)  ## lint, all tests that take seconds, and those of equal bits as on other CPUs
+test: $(READY)  ## lint, all tests that take seconds, those of equal bits as on other CPUs, a few fits with the lowest versions
 	$(MAKE) -j2 --output-sync lint quick
 	time $(BIN)/python tools/bits.py --quick
+	time $(BIN)/python tools/matrix.py --fits
 
 # lint runs beside them, on what tests that wait leave of the two cores
 quick: $(READY)

@@ -139,7 +139,7 @@ class Adviser:
         if few:
             size, method = min(few)
         elif advice is None:
-            method, size = self._foretold()
+            method, size = self._foretold(to_try=True)
         else:
             method, size = advice.method, self._between(advice.method, failed[advice.method], most)
         return None if size == most and not few else (method, size)
@@ -165,28 +165,29 @@ class Adviser:
         size = _rounded(max(size, _LEAST_GROWTH * failed))
         return size if size < enough / _LEAST_GROWTH else enough
 
-    def _foretold(self) -> tuple[str, int]:
+    def _foretold(self, *, to_try: bool) -> tuple[str, int]:
         """The method that is expected to suffice with the fewest rows, and these; all rows if none is left to try."""
         methods = {line["method"]: line["is_sample"] for line in self.lines}
-        sizes = {method: self._size_within_limit(method) for method in methods}
+        sizes = {method: self._size_within_limit(method, to_try) for method in methods}
         best = min(methods, key=lambda method: (sizes[method], methods[method]))
         return best, sizes[best]
 
-    def _size_within_limit(self, method: str) -> int:
-        """The size above those tried at which the limits of a method should fall to what is allowed."""
+    def _size_within_limit(self, method: str, to_try: bool) -> int:
+        """The size above those tried at which the limits of a method should fall to what is allowed.
+
+        Of a size that will be tried the fall is taken as steep, and the step is bounded: a larger one may follow.
+        """
         lines = sorted((line for line in self.lines if line["method"] == method), key=lambda line: int(line["size"]))
         tried, largest = int(lines[-1]["size"]), int(_LARGEST_SHARE * self.n_rows)
         if tried >= largest:
             return self.n_rows
         known = [line for line in lines if line["excess_limit"] < math.inf][-2:]
-        size = self._reaching(known, steepest=_STEEPEST) if known else math.inf
-        return min(_rounded(min(max(size, _LEAST_GROWTH * tried), _MOST_GROWTH * tried)), largest)
+        size = self._reaching(known, steepest=_STEEPEST if to_try else 1.0) if known else math.inf
+        most = _MOST_GROWTH * tried if to_try else self.n_rows
+        return min(_rounded(min(max(size, _LEAST_GROWTH * tried), most)), largest)
 
     def _reaching(self, known: list[Line], steepest: float) -> float:
-        """Where the limits of one or two lines reach what is allowed: they fall like (1 / m - 1 / n)^slope.
-
-        With one line the fall is taken as steep: rather a small size that is tried, and a larger one after it.
-        """
+        """Where the limits of one or two lines reach what is allowed: they fall like (1 / m - 1 / n)^slope."""
         logs = [math.log(max(line["excess_limit"], _NO_EXCESS)) for line in known]
         missing = [math.log(1.0 / line["size"] - 1.0 / self.n_rows) for line in known]
         slope = steepest
@@ -250,7 +251,7 @@ class Adviser:
 
     def _use_more_rows(self) -> Recommendation:
         """None of the sizes tried suffices."""
-        method, wanted = self._foretold()
+        method, wanted = self._foretold(to_try=False)
         best = min(self.lines, key=lambda line: (line["excess_limit"], line["size"]))
         text = (
             f"None of the sizes tried suffices for an excess loss of {share_text(self.tol)}: the best, {_named(best)}, "
