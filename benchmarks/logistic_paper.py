@@ -29,10 +29,9 @@ from typing import Any
 import numpy as np
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import accuracy_score, average_precision_score, f1_score, roc_auc_score
-from sklearn.preprocessing import MinMaxScaler
 from threadpoolctl import threadpool_limits
 
-from common import generated, load_labelled, pass_seconds, save, show
+from common import AS_PUBLISHED, generated, load_labelled, pass_seconds, save, show
 from logistic_published import HEADER, PAPER, PERCENTS, SAMPLE_PERCENTS
 from tithe import Block, CoresetLogisticRegression, build_coreset
 from tithe.constructions import Acvs, Cablr, Regressed
@@ -52,7 +51,6 @@ TESTED = 500_000  # rows of the test half that are scored at the most
 STRENGTHS = tuple(10.0 ** (power / 2) for power in range(-6, 7))  # C that are tried on all rows
 TRIED = 3  # shuffles that they are tried on
 ROUNDED = 0.005  # published scores have two digits
-SCALES = {"covtype": lambda X: MinMaxScaler().fit_transform(X), "ijcnn1": lambda X: X}  # others are standardised
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -393,7 +391,7 @@ def main() -> None:
         if made:
             X, y = generated(QUICK_ROWS if arguments.quick else 2 * arguments.rows)
         else:
-            X, y = load_labelled(arguments.data, name, SCALES.get(name))
+            X, y = load_labelled(arguments.data, name, AS_PUBLISHED.get(name))
         if arguments.quick:
             repetitions = 1
             some = np.random.default_rng(0).permutation(len(y))[:QUICK_ROWS]

@@ -173,7 +173,7 @@ class _Sums(AddsUp):
     numbers: Array  # rows, their weight; of the first score: second derivatives, their squares, squared first ones
 
 
-def _sums(
+def sums_at(
     objective: LinearModelObjective[Any], params: Array, centre: Array | None, counts: bool, block: Block
 ) -> _Sums:
     weight, r = block.weights(), objective._residuals(block, params)
@@ -202,7 +202,7 @@ def _sums(
     )
 
 
-class _Place:
+class Place:
     """The Newton step and the covariances at parameters, from the sums of a pass there."""
 
     def __init__(
@@ -216,7 +216,8 @@ class _Place:
         penalty = np.tile(np.append(np.full(size - 1, coefficient), intercept) / unit, (k, 1))
         penalty[k - objective.n_scales :] = 0.0
         self.penalty = penalty.ravel()
-        inverse, null = _inverse(self._kept(sums.curvature + np.diag(self.penalty) + self._shift()))
+        root, null = inverse_root(self._kept(sums.curvature + np.diag(self.penalty) + self._shift()))
+        self.root, inverse = self._raw(root), root @ root.T
         self.unknown = self._touched(*null)
         pull = self.penalty[self.free] * params.ravel()[self.free]
         self.step = self._raw(inverse @ (sums.gradient.ravel()[self.free] + pull))
@@ -304,12 +305,17 @@ class _Place:
 
 def _inverse(matrix: Array) -> tuple[Array, tuple[Array, Array]]:
     """The inverse of a curvature (m, m) on the directions that it determines; the others (m, r), and their scale."""
+    root, others = inverse_root(matrix)
+    return root @ root.T, others
+
+
+def inverse_root(matrix: Array) -> tuple[Array, tuple[Array, Array]]:
+    """R (m, m - r) with R R' the inverse; and what `_inverse` returns as well."""
     diagonal = np.diag(matrix)
     scale = np.divide(1.0, np.sqrt(np.maximum(diagonal, 0.0)), out=np.ones(len(matrix)), where=diagonal > 0.0)
     values, vectors = np.linalg.eigh(matrix * np.outer(scale, scale))
     known = values > _NULL * max(float(values[-1]), 0.0)
-    along = scale[:, None] * vectors[:, known]
-    return (along / values[known]) @ along.T, (vectors[:, ~known], scale)
+    return scale[:, None] * vectors[:, known] / np.sqrt(values[known]), (vectors[:, ~known], scale)
 
 
 def infer(
@@ -327,8 +333,8 @@ def infer(
     centre, start, last, before = objective.centre(data.or_few(few)), params, np.inf, data.n_passes
     with single_blas_thread():
         for _ in range(_MOST_PASSES):
-            sums = data.total(partial(_sums, objective, params, centre, counts))
-            place = _Place(objective, sums, params, centre, counts)
+            sums = data.total(partial(sums_at, objective, params, centre, counts))
+            place = Place(objective, sums, params, centre, counts)
             length = place.length(place.step)
             if not length < last:
                 break

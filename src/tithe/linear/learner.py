@@ -550,7 +550,14 @@ class CoresetLinearClassifier(ClassifierMixin, CoresetLinearModel):
         """The coefficients; for more than two classes, the largest of each column."""
         coef = self.solve()._dense_coef()
         axis = f"coefficient, towards {self.classes_[-1]!s}" if len(coef) == 1 else "largest over the classes"
-        return [BarChart.of_largest("coefficients", column_names(self), strongest(coef), axis)]
+        charts = [BarChart.of_largest("coefficients", column_names(self), strongest(coef), axis)]
+        scorer = (self._fitted_values or {}).get("sensitivity_model_")
+        named, r2 = ([], 0.0) if scorer is None else scorer.named_coefficients(column_names(self))
+        if named:
+            names, values = zip(*named, strict=True)
+            axis = f"coefficient of the sensitivity; R² = {r2:.2f}"
+            charts.append(BarChart.of_largest("coefficients of the sensitivity", names, np.array(values), axis))
+        return charts
 
     def sparsify(self) -> Self:
         """Keep ``coef_`` as a CSR matrix, which is small where most columns never occurred: theirs are zeros."""
