@@ -17,6 +17,7 @@ from tithe.certify.newton import NewtonDescent
 from tithe.core.contracts import Source
 from tithe.core.data import Array, Block, Coreset, Rng
 from tithe.core.errors import warn_caller
+from tithe.core.gram import row_reach
 from tithe.core.labels import LabelledObjective
 from tithe.core.linear_algebra import MAX_COORDINATES, curvature_cost
 from tithe.core.parallel import single_blas_thread
@@ -53,8 +54,9 @@ _AUTO_SHARE, _MAX_AUTO_SHARE_ROWS = 100, 50_000  # one row in 100 is kept, up to
 _MANY_NUMBERS = 100  # different numbers in y, which are more often a quantity than classes
 _MAX_NEWTON_WORK = 4_000_000_000  # products of a curvature up to which Newton's method on all rows pays
 _MAX_WORK_OF_CLASSES = 200_000_000_000  # the same for many classes, of which a row is between few
-_START_ROWS, _ROUGH = (5000, 40_000), 1e-3  # rows of the fits where it starts, and their tolerance
-_GRADIENT_SHARE = 0.8  # of a draw of rows with many classes where it starts; the others are uniform
+_START_ROWS, _SECOND_ROWS, _ROUGH = 5000, 20_000, 1e-3  # rows of the fits where it starts, and their tolerance
+_MANY_TIMES, _MANY_TIMES_DEAR = 10, 2  # as many rows as the second of these fits there must be, so that it pays
+_GRADIENT_SHARE, _REACH_SHARE = 0.5, 0.3  # of a draw of these rows; the others are uniform
 _TOL = RealNumber(above=0.0)
 CORESET_TOL_RATIO = 0.01  # tolerance of the fit on the coreset over that on all rows
 TOLERANCE = Option("tol", _TOL, "Relative excess loss at which --polish auto stops.")
@@ -379,30 +381,34 @@ class CoresetLinearModel(CoresetLearner, BaseEstimator, ABC):
         return tags
 
 
-def _solved_on_few(objective: LinearModelObjective, block: Block, params: Array, rng: Rng) -> Array:
-    """A solution on few rows: uniform ones, for which the penalty counts for more, and then more of them.
+def _solved_on_few(objective: LinearModelObjective, block: Block, flat: Array, rng: Rng) -> Array:
+    """A solution on few rows, from the parameters ``flat``.
 
-    With many classes a draw by the size of the gradient there follows: uniform rows have hardly any between two rare
-    classes, and a Newton step on all rows takes long.
+    The first rows are uniform ones, for which the penalty counts for more. Where a step on all rows costs much, others
+    follow that are drawn by the sizes of their gradients and by how far they are out: uniform rows have hardly any
+    between two rare classes, or with a value in a rare column, and Newton steps on all rows would take long for those.
     """
-    draws = [(size, False) for size in _START_ROWS]
-    if objective.n_scores > 1:
-        draws.append((_START_ROWS[-1], True))
-    for size, by_gradient in draws:
-        if 2 * size > len(block):
-            break
-        if by_gradient:
-            weight, gradient = block.weights(), objective.gradient_sizes(block, params, objective.cost(block, params))
-            share = _GRADIENT_SHARE * gradient / np.average(gradient, weights=weight) + 1.0 - _GRADIENT_SHARE
-            rows = draw_rows(block, weight * share, size, rng, codes=objective.codes(block))
-        else:
-            rows = Uniform().reduce(block, objective, size, pilot=None, survey=None, rng=rng)
-            rows = replace(rows, sample_weight=rows.weights() * (len(rows) / rows.total_weight))
-        if objective.can_be_fitted(rows):
-            few = NewtonDescent(objective, DataPass(rows), params, rows)
-            few.descend(_ROUGH)
-            params = few.params
-    return params
+    rows = Uniform().reduce(block, objective, _START_ROWS, pilot=None, survey=None, rng=rng)
+    rows = replace(rows, sample_weight=rows.weights() * (len(rows) / rows.total_weight))
+    params = _rough_solution(objective, rows, flat)
+    is_dear = sparse.issparse(block.X) or objective.n_scores > 1
+    if len(block) < (_MANY_TIMES_DEAR if is_dear else _MANY_TIMES) * _SECOND_ROWS:
+        return params
+    weight, gradient = block.weights(), objective.gradient_sizes(block, params, objective.cost(block, params))
+    share = np.full(len(block), 1.0 - _GRADIENT_SHARE - _REACH_SHARE)
+    for part, size in ((_GRADIENT_SHARE, gradient), (_REACH_SHARE, row_reach(block.X, objective.centre(block)))):
+        mean = float(size @ weight) / block.total_weight
+        share += part * (size / mean if mean > 0.0 else 1.0)
+    drawn = draw_rows(block, weight * share, _SECOND_ROWS, rng, codes=objective.codes(block))
+    return _rough_solution(objective, drawn, params)
+
+
+def _rough_solution(objective: LinearModelObjective, rows: Block, start: Array) -> Array:
+    if not objective.can_be_fitted(rows):
+        return start
+    few = NewtonDescent(objective, DataPass(rows), start, rows)
+    few.descend(_ROUGH)
+    return few.params
 
 
 class CoresetLinearClassifier(ClassifierMixin, CoresetLinearModel):

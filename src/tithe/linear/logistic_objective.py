@@ -13,7 +13,8 @@ from tithe.clustering.objective import KMeansObjective
 from tithe.core.data import Array, Block, Evaluation
 from tithe.core.params import Constraint, OneOf, Option, RealNumber, Target, WholeNumber, check_params, check_value
 from tithe.core.state_checks import Floats, Integers, Optional, Storable, expect
-from tithe.linear.logistic_kernels import LogisticSums, logistic_sweep
+from tithe.linear.kernels import Loss, ScoreSums, sweep
+from tithe.linear.logistic_kernels import LogisticSums, logistic_sweep, sums_of_two_classes
 from tithe.linear.objective import LabelledLinearObjective, signed
 from tithe.linear.sensitivity_kernels import N_SUMS, Views, cluster_members, cluster_sums, decay_scores
 
@@ -313,6 +314,12 @@ class LogisticObjective(LabelledLinearObjective[LogisticSums]):
             block.X, self.codes(block), params, n_classes=self.n_classes, weight=block.sample_weight, **what
         )
 
+    def _one_score(self, block: Block, params: Array) -> tuple[Array, Loss] | None:
+        return (self.codes(block), Loss(logistic=True)) if self.n_classes == 2 else None
+
+    def _sums_of(self, sums: ScoreSums) -> LogisticSums:
+        return sums_of_two_classes(sums)
+
     def least_value(self, block: Block) -> float:
         """Without a penalty: if the sum is below what one row on the wrong side costs, no row is on the wrong side."""
         weight = block.weights()
@@ -333,6 +340,12 @@ class LogisticObjective(LabelledLinearObjective[LogisticSums]):
         return self._chances(block, params) - np.equal.outer(self.codes(block), np.arange(first, self.n_classes))
 
     def _hessian_weights(self, block: Block, params: Array) -> tuple[Array, Callable[[int, int, slice], Array]]:
+        known = self._one_score(block, params)
+        if known is not None:
+            bends = sweep(
+                block.X, known[0], params[0], known[1], weight=block.sample_weight, bends=True, gradient=False
+            ).bends
+            return bends[:, None], lambda a, b, at: bends[at]
         chance, weight = self._chances(block, params), block.weights()
         second = chance * (1.0 - chance) * weight[:, None]
         return second, lambda a, b, at: -chance[at, a] * chance[at, b] * weight[at]
