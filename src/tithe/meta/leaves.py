@@ -64,8 +64,10 @@ def leaf_obstacle(estimator: Any) -> str | None:
     return None
 
 
-def refitted_leaves(estimator: Any, data: DataPass, rows_of: Callable[[Block], Any], labels: Array | None) -> Any:
-    """A copy of a fitted estimator whose leaves have the values that its library would give them on all rows.
+def refitted_leaves(
+    estimator: Any, data: DataPass, rows_of: Callable[[Block], Any], labels: Array | None, *, copy: bool = True
+) -> Any:
+    """A fitted estimator whose leaves have the values that its library would give them on all rows.
 
     Tree by tree, a leaf gets -rate G / (H + lambda), G and H the sums of first and second derivatives of the loss over
     its rows at the trees before. A pass over the rows takes the leaves of as many trees as memory for 0.5 GB of leaf
@@ -78,8 +80,10 @@ def refitted_leaves(estimator: Any, data: DataPass, rows_of: Callable[[Block], A
         y holds class numbers for classifiers, whose ``labels`` these are.
     rows_of : callable
         The rows of a block as the estimator takes them.
+    copy : bool
+        Whether the estimator itself is left as it is.
     """
-    fitted = deepcopy(estimator)
+    fitted = deepcopy(estimator) if copy else estimator
     learner = fitted.estimator_ if isinstance(fitted, NumberedClasses) else fitted
     steps: list[Any] = []
     while isinstance(learner, Pipeline):
@@ -95,7 +99,7 @@ def refitted_leaves(estimator: Any, data: DataPass, rows_of: Callable[[Block], A
         return X
 
     y, weight = _targets(data, numbers)
-    margins = np.tile(forest.start(y, weight), (len(y), 1))
+    margins = np.tile(forest.start(y, None if _is_one(weight) else weight), (len(y), 1))
     n_together = max(1, _BYTES // (forest.number_type.itemsize * forest.n_outputs * max(1, len(y))))
     values = []
     for first in range(0, forest.n_rounds, n_together):
@@ -123,19 +127,40 @@ def _leaves_of(forest: _Forest, inputs: Callable[[Block], Any], first: int, last
 
 
 def _targets(data: DataPass, numbers: Array | None) -> tuple[Array, Array | None]:
-    """Targets and weights of all rows; a row of a class that the estimator does not know has no weight."""
-    parts = [(np.asarray(part), w) for part, w in data.each(lambda block: (block.y, block.sample_weight))]
+    """Targets and weights of all rows, in few bytes; a row of a class that the estimator does not know has no weight.
+
+    Weights that are all the same are one number that is read for each row.
+    """
+
+    def of(block: Block) -> tuple[Array, Array | None]:
+        assert block.y is not None
+        weight = block.sample_weight
+        if numbers is None:
+            return block.y.astype(np.float64, copy=False), _as_one(weight)
+        y = numbers[block.y]
+        if (y < 0).any():
+            weight = block.weights() * (y >= 0)
+        return np.maximum(y, 0).astype(np.min_scalar_type(len(numbers))), _as_one(weight)
+
+    parts = list(data.each(of))
+    weights = [weight for _, weight in parts]
     y = np.concatenate([y for y, _ in parts])
-    weighted = any(weight is not None for _, weight in parts)
-    weight = None
-    if weighted:
-        weight = np.concatenate([np.ones(len(part)) if w is None else w for part, w in parts])
-    if numbers is None:
-        return y.astype(np.float64, copy=False), weight
-    y = numbers[y].astype(np.int32)
-    if (y < 0).any():
-        weight = (np.ones(len(y)) if weight is None else weight) * (y >= 0)
-    return np.maximum(y, 0), weight
+    if all(weight is None for weight in weights):
+        return y, None
+    held = [np.broadcast_to(1.0, len(part)) if weight is None else weight for part, weight in parts if len(part)]
+    if all(_is_one(weight) and weight[0] == held[0][0] for weight in held):
+        return y, np.broadcast_to(held[0][:1], len(y))
+    return y, np.concatenate(held)
+
+
+def _as_one(weight: Array | None) -> Array | None:
+    """Weights; if they are all the same, one number that is read for each row."""
+    same = weight is not None and len(weight) > 0 and bool((weight == weight[0]).all())
+    return np.broadcast_to(weight[:1].copy(), len(weight)) if weight is not None and same else weight
+
+
+def _is_one(weight: Array | None) -> bool:
+    return weight is not None and weight.strides == (0,)
 
 
 def _round(forest: _Forest, number: int, leaves: Array, margins: Array, y: Array, weight: Array | None) -> list[Array]:
@@ -245,7 +270,9 @@ class _LightGBM(_Forest):
         super().__init__(learner)
         self.booster, options = learner.booster_, learner.get_params()
         self.n_rounds, self.n_outputs = self.booster.current_iteration(), self.booster.num_model_per_iteration()
-        self.sizes = [int(n) for n in re.findall(r"^num_leaves=(\d+)$", self.booster.model_to_string(), re.MULTILINE)]
+        texts = re.findall(r"^leaf_value=(.+)$", self.booster.model_to_string(), re.MULTILINE)
+        self.old = [np.array(text.split(), np.float64) for text in texts]
+        self.sizes = [len(values) for values in self.old]
         self.alpha, self.lam = float(options["reg_alpha"]), float(options["reg_lambda"])
         self.rate, self.least = float(options["learning_rate"]), float(options["min_child_weight"])
         self.multiclass_scale = self.n_outputs / max(1, self.n_outputs - 1)
@@ -272,7 +299,7 @@ class _LightGBM(_Forest):
         return leaves
 
     def old_values(self, tree: int) -> Array:
-        return np.array([self.booster.get_leaf_output(tree, leaf) for leaf in range(self.sizes[tree])])
+        return self.old[tree]
 
     def set_values(self, values: list[Array]) -> None:
         for tree, value in enumerate(values):

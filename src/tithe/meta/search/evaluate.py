@@ -253,7 +253,8 @@ class Evaluator:
         grown, all_of_it = (fold.part(share, by_class=by_class)[0] for share in (self.share * GROWN, self.share))
         others = np.setdiff1d(all_of_it, grown)
         block = fold.coreset.take(others, fold.coreset.weights()[others])
-        return refitted_leaves(fitted, DataPass(block), lambda block: rows_of(fold.X, others), self.labels)
+        take = lambda block: rows_of(fold.X, others)  # noqa: E731
+        return refitted_leaves(fitted, DataPass(block), take, self.labels, copy=False)
 
     def _scored_on(self, fold: Fold) -> tuple[Block, Any]:
         """The rows held out; a part of them, the same for all candidates, where these learn from a part as well."""
