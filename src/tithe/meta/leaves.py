@@ -11,19 +11,19 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from scipy.special import expit, softmax
 from sklearn.base import is_classifier
 from sklearn.metrics import log_loss, mean_gamma_deviance, mean_poisson_deviance, mean_squared_error
 from sklearn.pipeline import Pipeline
 
 from tithe.core.data import Array, Block
 from tithe.core.passes import DataPass
+from tithe.meta.kernels import leaf_sums
 from tithe.meta.other_estimators import NumberedClasses, last_step, library_of
 
 _BYTES = 2**29  # of the leaf numbers that are held at once: more take fewer passes
 _CHUNK_ROWS = 2**18
-_MAX_DELTA = 0.7  # by which both libraries damp the steps of Poisson regression
 _TINY = 1e-16
+KINDS = ("log_loss", "squared_error", "poisson", "gamma")  # in the order of the kernel
 _LOSSES = {
     **dict.fromkeys(("binary", "multiclass", "softmax", "binary:logistic", "multi:softprob"), "log_loss"),
     **dict.fromkeys(
@@ -166,16 +166,15 @@ def _is_one(weight: Array | None) -> bool:
 def _round(forest: _Forest, number: int, leaves: Array, margins: Array, y: Array, weight: Array | None) -> list[Array]:
     """The values of the leaves of the trees of one round, which are added to the margins."""
     sizes = forest.sizes[number * forest.n_outputs : (number + 1) * forest.n_outputs]
-    sums = [np.zeros((3, size)) for size in sizes]
-    chunks = [slice(at, at + _CHUNK_ROWS) for at in range(0, len(y), _CHUNK_ROWS)]
+    sums, kind = np.zeros((forest.n_outputs, 3, max(sizes))), KINDS.index(forest.loss)
+    chunks = [slice(at, min(len(y), at + _CHUNK_ROWS)) for at in range(0, len(y), _CHUNK_ROWS)]
     for at in chunks:
-        first, second = derivatives(forest.loss, margins[at], y[at], forest.multiclass_scale)
-        u = np.ones(len(first)) if weight is None else weight[at]
-        for k, size in enumerate(sizes):
-            for total, terms in zip(sums[k], (u * first[:, k], u * second[:, k], u), strict=True):
-                total += np.bincount(leaves[k, at], terms, size)
+        u = np.ones(at.stop - at.start) if weight is None else np.ascontiguousarray(weight[at])
+        target = y[at].astype(np.float64, copy=False)
+        leaf_sums(kind, forest.multiclass_scale, margins[at], target, u, leaves, at.start, sums)
     values = []
-    for k, (G, H, mass) in enumerate(sums):
+    for k, size in enumerate(sizes):
+        G, H, mass = sums[k, :, :size]
         G = np.sign(G) * np.maximum(np.abs(G) - forest.alpha, 0.0)
         value = forest.rate * np.clip(-G / np.maximum(H + forest.lam, _TINY), -forest.most, forest.most)
         value[forest.least > H] = 0.0
@@ -184,25 +183,6 @@ def _round(forest: _Forest, number: int, leaves: Array, margins: Array, y: Array
         for at in chunks:
             margins[at, k] += values[-1][leaves[k, at]]
     return values
-
-
-def derivatives(loss: str, margins: Array, y: Array, multiclass_scale: float) -> tuple[Array, Array]:
-    """First and second derivatives of the losses in the margins, as boosters take them: both (n, K)."""
-    if loss == "squared_error":
-        return margins - y[:, None], np.ones_like(margins)
-    if loss == "poisson":
-        mean = np.exp(margins)
-        return mean - y[:, None], mean * np.exp(_MAX_DELTA)
-    if loss == "gamma":
-        ratio = y[:, None] * np.exp(-margins)
-        return 1.0 - ratio, ratio
-    if margins.shape[1] == 1:
-        p = expit(margins)
-        return p - y[:, None], np.maximum(p * (1.0 - p), _TINY)
-    p = softmax(margins, axis=1)
-    second = np.maximum(multiclass_scale * p * (1.0 - p), _TINY)
-    p[np.arange(len(p)), y] -= 1.0
-    return p, second
 
 
 def mean_loss(estimator: Any, X: Any, y: Array, weight: Array | None) -> float:
