@@ -19,8 +19,8 @@ Each is followed by `LogisticRegression()` or `Ridge()` of scikit-learn. The sco
 lacks of the better one in hundredths; both should be at most 0.5. `gap_te` is the same over the target encoder.
 
 The CPU times are of 300,000 flights: `pandas.read_csv` with its default engine and with that of Arrow; from opening the
-same file to its rows of X, leaf by leaf, as learners take them; logistic regression from the frame with tithe; and with the
-pipeline by hand. The first two give columns of text, the third one numbers: it has to learn and to write them besides.
+same file to its rows of X, leaf by leaf, as learners take them; logistic regression from the frame with tithe, and with
+the pipeline by hand. The first two give columns of text, the third one has to learn and to write numbers besides.
 
 The nine cases are tables on which an encoding can mislead without a word: see `benchmarks/table_cases.py`.
 """
