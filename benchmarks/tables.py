@@ -18,8 +18,11 @@ Each is followed by `LogisticRegression()` or `Ridge()` of scikit-learn. The sco
 ("class"), or their R2. `gap` is the excess of the log-loss over the better of by hand and skrub in per cent, or what R2
 lacks of the better one in hundredths; both should be at most 0.5. `gap_te` is the same over the target encoder.
 
-The CPU times are of 300,000 flights: `pandas.read_csv`; from opening that file to its rows of X; logistic regression
-from the frame with tithe; and with the pipeline by hand.
+The CPU times are of 300,000 flights: `pandas.read_csv` with its default engine and with that of Arrow; from opening the
+same file to its rows of X, leaf by leaf, as learners take them; logistic regression from the frame with tithe, and with
+the pipeline by hand. The first two give columns of text, the third one has to learn and to write numbers besides.
+
+The nine cases are tables on which an encoding can mislead without a word: see `benchmarks/table_cases.py`.
 """
 
 from __future__ import annotations
@@ -46,6 +49,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, StandardScaler, TargetEncoder
 
 from common import save, show
+from table_cases import cases
 from tithe import CoresetLogisticRegression, open_dataset
 
 MOST_ROWS = 20_000
@@ -99,6 +103,16 @@ def flights() -> pd.DataFrame:
     return frame.assign(late=np.where(frame.pop("arr_delay") > 15, "late", "on time"))
 
 
+def flights_and_delays() -> pd.DataFrame:
+    """Some flights, also with whether they are three hours late, one in eighty."""
+    frame = of_r(
+        "nycflights13", "flights", "time_hour", "carrier", "tailnum", "origin", "dest", "distance", "arr_delay"
+    )()
+    frame = frame.dropna(subset=["arr_delay"]).sample(MOST_ROWS, random_state=0)
+    delay = frame.pop("arr_delay")
+    return frame.assign(late=np.where(delay > 15, "late", "on time"), very_late=delay > 180)
+
+
 def flights_as_written() -> pd.DataFrame:
     """The same with dates as 01/31/2013 10:00, and amounts as $1,208.00."""
     frame = flights()
@@ -132,6 +146,16 @@ def digits() -> pd.DataFrame:
 
     data = load_digits()
     return pd.DataFrame({"image": list(data.data), "digit": data.target.astype(str)})
+
+
+def embedding() -> pd.DataFrame:
+    """Reviews with an id and a vector: their words by 64 singular vectors."""
+    from sklearn.decomposition import TruncatedSVD
+
+    frame = reviews()
+    words = TfidfVectorizer(min_df=3).fit_transform(frame["review"])
+    vectors = TruncatedSVD(64, random_state=0).fit_transform(words).astype(np.float32)
+    return frame.assign(id=np.arange(10_000, 10_000 + len(frame)), embedding=list(vectors))
 
 
 TABLES = {
@@ -186,6 +210,27 @@ TABLES = {
     "storms": Table(of_r("dplyr", "storms", leave_out="category"), "wind"),
     "fair": Table(fair, "affairs"),
     "digits": Table(digits, "digit", vectors=("image",)),
+    "embedding": Table(embedding, "score", texts=("review",), vectors=("embedding",)),
+    "countries": Table(
+        of_r("dslabs", "gapminder", "country", "year", "fertility", "population", "region", "life_expectancy"),
+        "life_expectancy",
+    ),
+    "polls": Table(
+        of_r(
+            "dslabs",
+            "polls_us_election_2016",
+            "state",
+            "startdate",
+            "enddate",
+            "pollster",
+            "grade",
+            "samplesize",
+            "population",
+            "rawpoll_trump",
+        ),
+        "rawpoll_trump",
+        dates=(("startdate", "ISO8601"), ("enddate", "ISO8601")),
+    ),
 }
 
 
@@ -224,7 +269,7 @@ def amounts(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def by_hand(frame: pd.DataFrame, table: Table, encoder: Any) -> ColumnTransformer:
-    rest = [name for name in frame if name not in table.known]
+    rest = [name for name in frame if name not in (*table.known, "id")]
     numbers = [name for name in rest if frame[name].dtype.kind in "ifb"]
     categories = [name for name in rest if name not in numbers]
     scaled = make_pipeline(SimpleImputer(strategy="median", add_indicator=True), StandardScaler())
@@ -318,7 +363,8 @@ def speed() -> dict[str, float]:
         rows_of(open_dataset(frame.head(20_000), target="late"))  # what is compiled is not measured
         seconds = {
             "read_csv": cpu(lambda: pd.read_csv(file)),
-            "encode": cpu(lambda: rows_of(open_dataset(file, target="late"))),
+            "read_csv_pyarrow": cpu(lambda: pd.read_csv(file, engine="pyarrow")),
+            "encode": cpu(lambda: [len(task()) for task in open_dataset(file, target="late").tasks()]),
         }
     y = frame.pop("late")
     model.fit(frame.head(20_000), y.head(20_000))
@@ -353,6 +399,18 @@ def main() -> None:
         "gap_te",
     ]
     show("held-out log-loss or R2", columns, [[r.get(c, "-") for c in columns] for r in results])
+    scored = {r["set"]: r for r in results}
+    if {"flights", "flights_as_written", "gapminder", "embedding"} <= scored.keys():
+        table = TABLES["flights"]
+        found = cases(
+            flights_and_delays(),
+            TABLES["diamonds"].load(),
+            lambda frame: by_hand(frame, table, OneHotEncoder(handle_unknown="ignore")),
+            scored,
+        )
+        save("tables", {"sets": results, "seconds": seconds, "cases": found})
+        columns = ["case", "measure", "tithe", "by_hand", "skrub"]
+        show("the nine cases", columns, [[c.get(name, "-") for name in columns] for c in found])
 
 
 if __name__ == "__main__":

@@ -47,6 +47,13 @@ def test_other_scales_draw_nothing_in(scale: str) -> None:
     assert schema.used[0].encoding.reach is None
 
 
+def test_short_tails_stay_as_they_are() -> None:
+    """Numbers within nine standard deviations of the middle half do a linear model no harm."""
+    x = np.random.default_rng(0).standard_t(6.0, size=N)
+    ends = learn_schema(pa.table({"x": np.clip(x, -5.0, 5.0), "y": np.append(x[1:], 40.0)}))
+    assert [column.encoding.reach is None for column in ends.used] == [True, False]
+
+
 def test_extreme_numbers_stay_finite() -> None:
     values = np.concatenate([np.random.default_rng(0).normal(size=N), [1e300, -1e300]])
     for numbers in (values, values * 1e-300, np.append(np.zeros(N), [1e-300, 1e300, 2.0])):

@@ -9,14 +9,11 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from running import run
 from scipy import sparse
 from sklearn.ensemble import HistGradientBoostingClassifier
-from sklearn.linear_model import LogisticRegression, Ridge
-from sklearn.metrics import r2_score, roc_auc_score
-from sklearn.preprocessing import OneHotEncoder
+from sklearn.linear_model import LogisticRegression
 
 import tithe
 from tithe.objectives import KMeansObjective
@@ -35,46 +32,6 @@ def late(frame: pd.DataFrame, seed: int = 1) -> np.ndarray:
     hour = frame["when"].dt.hour
     z = frame["a"] + 2.0 * np.sin(2 * np.pi * hour / 24) + 0.3 * frame["b"] - 2.7
     return np.where(z + np.random.default_rng(seed).logistic(size=len(frame)) > 0, "late", "on time")
-
-
-# -- dates and amounts as they are written, and categories of many values ----------------------------
-
-
-def test_dates_and_amounts_as_written_are_worth_as_much_as_typed_ones() -> None:
-    frame = table(3000)
-    y = late(frame)
-    written = frame.assign(when=frame["when"].dt.strftime("%m/%d/%Y %H:%M"), b=[f"${x:,.2f}" for x in frame["b"]])
-    scores = []
-    for rows in (frame, written):
-        model = tithe.CoresetLogisticRegression(random_state=0).fit(rows[:2000], y[:2000])
-        scores.append(roc_auc_score(y[2000:] == "on time", model.predict_proba(rows[2000:])[:, 1]))
-        assert [column.what for column in model.schema_.used] == ["number", "number", "date", "category"]
-    assert scores[0] > 0.8 and abs(scores[0] - scores[1]) < 0.005
-
-
-def test_a_category_of_142_values_is_not_hashed() -> None:
-    rng = np.random.default_rng(0)
-    country = rng.permutation(np.repeat(np.arange(142), 12))
-    level = rng.normal(60, 12, 142)[country]
-    year = rng.integers(1952, 2007, len(country)).astype(float)
-    frame = pd.DataFrame({"country": [f"country {i}" for i in country], "year": year})
-    y = level + 0.3 * (year - 1980) + rng.normal(size=len(country))
-    model = tithe.CoresetRidge(alpha=1.0, encode=True, random_state=0).fit(frame[:1200], y[:1200])
-    onehot = OneHotEncoder(handle_unknown="ignore").fit(frame[["country"]][:1200])
-    X = np.column_stack([onehot.transform(frame[["country"]]).toarray(), (year - 1980) / 16])
-    by_hand = Ridge().fit(X[:1200], y[:1200])
-    ours = r2_score(y[1200:], model.predict(frame[1200:]))
-    assert ours > r2_score(y[1200:], by_hand.predict(X[1200:])) - 0.005 > 0.9
-
-
-def test_an_embedding_is_used_and_an_id_is_said_to_be_left_out(tmp_path) -> None:
-    rng = np.random.default_rng(0)
-    vectors = rng.normal(size=(400, 8)).astype(np.float32)
-    fixed = pa.FixedSizeListArray.from_arrays(pa.array(vectors.ravel()), 8)
-    pq.write_table(pa.table({"id": rng.permutation(400), "embedding": fixed}), tmp_path / "t.parquet")
-    with pytest.warns(tithe.EncodingWarning, match="'id': left out") as caught:
-        source = tithe.open_dataset(tmp_path / "t.parquet")
-    assert source.feature_names == [f"embedding[{i}]" for i in range(8)] and len(caught) == 1
 
 
 # -- one switch ------------------------------------------------------------------------------------
@@ -165,6 +122,19 @@ def test_the_switch(encode) -> None:
                 act(table().drop(columns="when"))
     with pytest.raises(ValueError, match="encode must be"):
         tithe.build_coreset(numbers, objective=GOAL, coreset_size=100, encode="yes")
+
+
+def test_learners_without_the_switch_say_how_they_take_frames() -> None:
+    frame = table(300)
+    y, rows = late(frame), frame.assign(id=[f"{i:08x}" for i in np.random.default_rng(1).permutation(300)])
+    learner = tithe.CoresetLogisticRegression(encode="strict", random_state=0)
+    search = tithe.CoresetSearchCV(learner, {"C": [1.0]}, coreset_size=100, cv=2, random_state=0)
+    assert search.frame_encoding == "strict"
+    with pytest.raises(ValueError, match="encode='strict', and the encoding of these columns loses"):
+        search.fit(rows, y)
+    model = tithe.dictionary.KSVD(3, max_iter=1, random_state=0)  # whose `encode` gives codes
+    assert model.fit(frame).schema_ is not None and model.encode(frame).shape == (300, 3)
+    assert model.fit(frame[["a", "b"]]).schema_ is None
 
 
 def test_gaps_are_passed_on_to_a_learner_that_takes_them() -> None:

@@ -254,6 +254,10 @@ class KSVD(CoresetLearner, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
 
     Notes
     -----
+    There is no parameter ``encode``: `encode` is the method that gives codes. Frames become rows as with
+    ``encode="auto"`` elsewhere: those of numbers as they are, others by a schema (``schema_``). For another way, give
+    the rows as `open_dataset` opens them.
+
     A coreset pays where few rows hold most of the error. Dictionaries of 16 x 16 patches of a cartoon that are drawn by
     their error have about half the error on all patches of those drawn uniformly with weights, those of photographs
     some per cent less (``benchmarks/dictionary_paper.py``). Noisy patches, and signals that are all alike, such as sums

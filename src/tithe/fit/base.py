@@ -47,8 +47,8 @@ from tithe.fit.bases import ClassNamePrefixFeaturesOutMixin
 from tithe.reduce.plan import Plan, reduce_rows
 from tithe.reduce.stream import CoresetStream
 from tithe.rows.arrays import as_block, as_rows, check_weights, is_frame, is_spark_frame
-from tithe.rows.encode import frame_schema, later_rows, ranges_of, refuse_other_width, watch_ranges
-from tithe.rows.schema import TableSchema, frame_table
+from tithe.rows.encode import encoded_rows, later_rows, ranges_of, refuse_other_width, watch_ranges
+from tithe.rows.schema import TableSchema
 
 if TYPE_CHECKING:
     from tithe.fit.results import BarChart
@@ -665,17 +665,20 @@ class CoresetLearner(StreamLearner, Described):
 def checked_block(learner: Any, X: Any, y: Any = None, sample_weight: Any = None, *, reset: bool) -> Block:
     """A checked block. Schema, names and number of columns are stored (``reset``) or compared.
 
-    What becomes of a frame is up to the learner's ``encode``: see `frame_schema`. Later frames are encoded alike.
+    What becomes of a frame is up to the learner's ``encode``: see `encoded_rows`. Later frames are encoded alike.
     """
     schema = learner.schema_
     if reset:
-        schema = frame_schema(X, learner.frame_encoding, y, takes_gaps=learner.takes_gaps) if is_frame(X) else None
+        rows, schema = encoded_rows(X, learner.frame_encoding, y, takes_gaps=learner.takes_gaps)
+    elif schema is not None and is_frame(X):
+        rows = later_rows(schema, X)
+    else:
+        rows = X
     if schema is not None:
+        block = as_block(rows, y, sample_weight)
         if not is_frame(X):
-            block = as_block(X, y, sample_weight)
             check_n_features(learner, block.n_features)
             return block
-        block = as_block(schema.encode(frame_table(X)) if reset else later_rows(schema, X), y, sample_weight)
     else:
         block = as_block(X, y, sample_weight)
         validate_data(learner, X if hasattr(X, "shape") else block.X, reset=reset, skip_check_array=True)
@@ -698,8 +701,8 @@ def check_n_features(learner: Described, n_features: int) -> None:
 
 def block_of_rows(X: Any, y: Any = None, sample_weight: Any = None) -> tuple[Block, TableSchema | None]:
     """A checked block of an array or a frame, and the schema that a frame needs that holds more than numbers."""
-    schema = frame_schema(X, "auto", y, takes_gaps=True)
-    return as_block(X if schema is None else schema.encode(frame_table(X)), y, sample_weight), schema
+    rows, schema = encoded_rows(X, "auto", y, takes_gaps=True)
+    return as_block(rows, y, sample_weight), schema
 
 
 def set_schema(learner: Described, schema: TableSchema | None) -> None:

@@ -29,8 +29,7 @@ from tithe.reduce.calibration import calibrated
 from tithe.reduce.draws import InfluenceObjective
 from tithe.rows.arrays import as_block, as_rows, block_identity, is_frame
 from tithe.rows.batches import BatchSource, is_like
-from tithe.rows.encode import frame_schema
-from tithe.rows.schema import frame_table
+from tithe.rows.encode import encoded_rows
 from tithe.storage.checkpoint import FolderLock, check_folder, load_state, save_state
 
 LEAF_ROWS = 65_536
@@ -512,8 +511,7 @@ def build_coreset(
     (True, 20000)
     """
     resolve_pair(objective, construction, calibrate=calibrate)  # a wrong pair is refused before rows are read
-    schema = frame_schema(X, encode, y)
-    X = X if schema is None else schema.encode(frame_table(X))
+    X, schema = encoded_rows(X, encode, y)
     rows = _as_rows(X, y, sample_weight, coreset_size)
     data = DataPass(rows, engine, progress)
     size = resolve_size(coreset_size, data.n_expected)

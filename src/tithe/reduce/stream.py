@@ -22,8 +22,8 @@ from tithe.reduce.draws import InfluenceObjective
 from tithe.reduce.plan import Plan, Reducer, leaf_rows_for, node_rows_for
 from tithe.rows.arrays import as_matrix, is_frame
 from tithe.rows.batches import LeafBuffer, difference, is_like
-from tithe.rows.encode import check_encode, frame_schema, later_rows, refuse_other_width
-from tithe.rows.schema import TableSchema, frame_table
+from tithe.rows.encode import check_encode, encoded_rows, later_rows, refuse_other_width
+from tithe.rows.schema import TableSchema
 from tithe.storage.checkpoint import clean_state, load_state, save_state
 from tithe.storage.leaf_store import LeafStore
 
@@ -512,8 +512,9 @@ class CoresetStream(StoredState):
             X = later_rows(state.schema, X)
         elif state.schema is not None:
             refuse_other_width(state.schema, as_matrix(X).shape[1])
-        elif state.rows.like is None and (schema := frame_schema(X, self.encode, y)) is not None:
-            state, X = replace(state, schema=schema), schema.encode(frame_table(X))
+        elif state.rows.like is None:
+            X, schema = encoded_rows(X, self.encode, y)
+            state = replace(state, schema=schema)
         self.state = push(state, (X, y, sample_weight, row_ids), self._folders.store)
         if self._folders.checkpoint is None:
             self._remove_expired_leaves()

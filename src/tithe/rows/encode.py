@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import narwhals.stable.v2 as nw
 import numpy as np
 import pyarrow as pa
 
@@ -21,6 +22,7 @@ from tithe.rows.learn import (
 )
 from tithe.rows.schema import TableSchema, far_outside, frame_table
 from tithe.rows.uses import ColumnWatch, TableOptions, announce, announce_unlike
+from tithe.rows.values import few_values, is_text, one_array
 
 _MAX_NAMED = 8  # columns in a message
 
@@ -30,8 +32,10 @@ def check_encode(encode: Any) -> None:
     check_value("encode", encode, ENCODE)
 
 
-def frame_schema(X: Any, encode: Any, y: Any = None, *, takes_gaps: bool = False) -> TableSchema | None:
-    """The schema by which a frame becomes rows, with a warning of what it loses; None for rows taken as they are.
+def encoded_rows(X: Any, encode: Any, y: Any = None, *, takes_gaps: bool = False) -> tuple[Any, TableSchema | None]:
+    """The rows of X, and the schema by which a frame became them, with a warning of what it loses.
+
+    Without a schema, they are X as it is.
 
     Parameters
     ----------
@@ -46,9 +50,12 @@ def frame_schema(X: Any, encode: Any, y: Any = None, *, takes_gaps: bool = False
     """
     check_encode(encode)
     if encode is False or not is_frame(X) or not (encode is True or _needs_schema(X, takes_gaps)):
-        return None
+        return X, None
     table = frame_table(X)
     schema = learn_schema(table, labels=_labels(y, table.num_rows))
+    for at, (name, values) in enumerate(zip(table.column_names, table.columns, strict=True)):
+        if is_text(values.type) and (coded := few_values(one_array(values))) is not None:  # not once for each use
+            table = table.set_column(at, name, coded)
     if table.num_rows > schema.n_rows:  # it was learned from a sample
         schema = learn_from_all_rows(
             schema,
@@ -58,7 +65,7 @@ def frame_schema(X: Any, encode: Any, y: Any = None, *, takes_gaps: bool = False
             lambda names, na: (value_counts(batch, names, na) for batch in table.select(list(names)).to_batches()),
         )
     announce(schema.losses(), notes=schema.notes(), strict=encode == "strict", switch="encode='strict'")
-    return schema
+    return schema.encode(table), schema
 
 
 def _labels(y: Any, n_rows: int) -> Any:
@@ -66,7 +73,7 @@ def _labels(y: Any, n_rows: int) -> Any:
     if y is None or np.shape(y) != (n_rows,):
         return None
     try:
-        return pa.array(np.asarray(y), from_pandas=True)
+        return one_array(pa.array(y if nw.dependencies.is_into_series(y) else np.asarray(y), from_pandas=True))
     except (pa.ArrowException, TypeError, OverflowError):  # such as labels of several kinds
         return None
 

@@ -129,7 +129,10 @@ def sparse_rows(parts: Sequence[Any], firsts: Sequence[int], shape: tuple[int, i
     indices, data, free = np.empty(ends[-1], index_type), np.empty(ends[-1], dtype), ends[:-1].copy()
     with np.errstate(over="ignore"):  # what is too large for the type is not finite there
         for part, first in zip(parts, firsts, strict=True):
-            (_place_dense if isinstance(part, Repeated) else _place)(*part, first, free, indices, data)
+            if isinstance(part, Repeated):
+                _place_dense(part.block, part.codes, first, free, indices, data)
+            else:
+                _place(part[0], part[1], part[2], first, free, indices, data)
     X = sparse.csr_matrix((data, indices, ends.astype(index_type)), shape=shape, copy=False)
     X.has_canonical_format = True
     return X

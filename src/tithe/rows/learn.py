@@ -85,6 +85,7 @@ _LEAST_OF_YEAR = 91.0  # days from which on the time of the year is told
 _NEARLY = 0.999  # of the rows have one value, or all but one
 _ROWS_TO_NOTE = 100
 _LONG_TAILS = 4.0  # kurtosis: 3 for a normal distribution, 9 for an exponential one
+_FAR_OUT = 3.0  # reaches of the middle: tails that end nearer than that are no harm to a linear model
 _REACH = 3.0  # standard deviations of the middle half: within it, numbers hardly change
 _HARMONICS = 3  # of each cycle of dates: with those of the week, each of its days can have an effect of its own
 _INDEX_NAME = re.compile(r"__index_level_\d+__")
@@ -231,7 +232,9 @@ def _with_tails_drawn_in(encoding: NumberEncoding, present: Array) -> NumberEnco
         shares = (present - present.mean()) / away.max()
         kurtosis = np.mean(shares**4) / np.mean(shares**2) ** 2
     reach = _REACH * spread
-    is_long = kurtosis > _LONG_TAILS and reach > _LEAST_SPREAD and away.max() / reach < np.inf
+    with np.errstate(over="ignore", divide="ignore"):
+        farthest = away.max() / reach
+    is_long = kurtosis > _LONG_TAILS and reach > _LEAST_SPREAD and _FAR_OUT < farthest < np.inf
     return replace(encoding, middle=middle, reach=reach) if is_long else encoding
 
 

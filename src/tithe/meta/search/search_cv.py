@@ -127,7 +127,8 @@ class CoresetSearchCV(OuterEstimator, Described, MetaEstimatorMixin, BaseEstimat
     estimator : estimator
         Its ``fit`` must take ``sample_weight``: scikit-learn's, or one of this package. It is cloned. In a
         `sklearn.pipeline.Pipeline` the last step must, as in `CoresetEstimator`; all steps are fitted on the
-        coreset of a fold. A precomputed kernel or distance matrix is refused.
+        coreset of a fold. A precomputed kernel or distance matrix is refused. Frames become rows as its ``encode``
+        says, or as with ``encode="auto"`` if it has none.
     param_grid : dict or list of dicts
         As in `sklearn.model_selection.GridSearchCV`. With ``n_iter``, values may also be distributions, as in
         ``param_distributions`` of `sklearn.model_selection.RandomizedSearchCV`.
