@@ -66,19 +66,19 @@ def main() -> None:
     results: list[dict[str, Any]] = [json.loads(line) for line in path.open()] if path.exists() else []
     known = {(r["set"], r["objective"]) for r in results}
     sets = arguments.sets or ["covtype", *two_class_sets(arguments.data)]
-    for name, objective in product(sets, arguments.objectives):
-        if (name, objective) in known:
-            continue
+    asked = [q for q in product(sets, arguments.objectives) if q not in known]
+    for number, (name, objective) in enumerate(asked, 1):
         results.append(question(arguments.data, name, objective, arguments.rows, arguments.seeds))
         print("  ", results[-1], flush=True)
         with path.open("a") as file:
             file.write(json.dumps(results[-1]) + "\n")
+        left = {"questions left": len(asked) - number, "seeds": arguments.seeds}
+        save("advice", {**left, "questions": results})
     show("draws of the size that compare advises", COLUMNS, [[r[c] for c in COLUMNS] for r in results])
     tried = [r for r in results if r["tried"]]
     draws, above = (sum(r[name] for r in tried) for name in ("draws", "above"))
     whole = sum(r["draws"] == 0 for r in results)
     print(f"{above} of {draws} draws above what was allowed; all rows in {whole} of {len(results)} questions")
-    save("advice", {"seeds": arguments.seeds, "questions": results})
 
 
 if __name__ == "__main__":

@@ -75,6 +75,22 @@ def test_damaged_trees_are_refused(rows) -> None:
     refused(lambda content, model: model["ctr_data"][table]["hash_map"].pop())
     refused(lambda content, model: model["ctr_data"].pop(table))
     refused(lambda content, model: model["features_info"]["ctrs"][0].update({"target_border_idx": 9}))
+    refused(lambda content, model: model["oblivious_trees"][0]["leaf_values"].__setitem__(0, float("nan")))
+    refused(lambda content, model: model.update({"scale_and_bias": [float("inf"), [0.0]]}))
+
+
+def test_settings_of_the_machine_are_not_those_of_a_file(rows, tmp_path) -> None:
+    frame, y = rows
+    content = json.loads(catboost_text(catboost.CatBoostClassifier(**OPTIONS).fit(frame[["a", "b"]], y)))
+    hostile = {"thread_count": 10**6, "train_dir": str(tmp_path / "written"), "verbose": 1, "task_type": "GPU"}
+    hostile |= {"allow_writing_files": True, "save_snapshot": True}
+    content["parameters"] |= hostile
+    content["model"]["model_info"]["params"]["flat_params"] |= hostile
+    content["model"]["model_info"]["params"]["system_options"]["thread_count"] = 10**6
+    loaded = catboost_from(json.dumps(content).encode()).get_params()
+    assert not loaded["allow_writing_files"] and loaded["logging_level"] == "Silent"
+    assert not loaded.keys() & {"thread_count", "train_dir", "save_snapshot", "task_type"}
+    assert loaded["iterations"] == OPTIONS["iterations"] and not list(tmp_path.iterdir())
 
 
 def test_what_cannot_be_checked_is_not_saved(rows) -> None:

@@ -17,7 +17,7 @@ _NOT_FAR = 2.0  # times the excess loss that suffices: more with a larger size m
 _STEEPEST = 2.5  # fall of the excess by rows: 1 for random samples of many rows, more after calibration
 _NO_EXCESS = 1e-9  # excess losses below are called this
 _RESERVE = 1.3  # times the excess that is foretold for sizes that were not tried
-_LEAST_GROWTH, _MOST_GROWTH = 1.15, 4.0  # of a size after one that did not suffice
+_LEAST_GROWTH, _MOST_GROWTH = 1.3, 4.0  # of a size after one that did not suffice
 _FAR = 1.5  # times the rows that do not suffice: if those that do are more, a size between them is tried
 _CLEAR_GAIN = 1.5  # two excess losses are called alike unless one is this number of times the other
 

@@ -140,8 +140,8 @@ def compare(
     tol : float
         The excess loss, as a share of the loss, that the recommendation takes as harmless.
     full_seconds : float
-        Time for the fits on all rows. If it does not suffice, the largest random sample for which it does takes their
-        place.
+        Time for the fits on all rows, and again for the draws that the recommendation needs. If it does not suffice for
+        the fits, the largest random sample for which it does takes the place of all rows.
     memory : int, optional
         Bytes that the rows of a source may take. By default a quarter of what is available.
     engine : str or engine
@@ -199,7 +199,7 @@ def compare(
     runner.warm_up(methods, polish)
     n_full, full_size = runner.affordable(n_repeats, full_seconds)
     if announce is not None:
-        announce(runner.foretold(n_full, full_size, n_kept, len(methods) * n_repeats))
+        announce(runner.foretold(n_full, full_size, n_kept, len(methods) * n_repeats, full_seconds))
     runs, n_rounds, wanted, steps = list[Trial](), 0, n_repeats * len(n_kept), count(2)
     rounds = runner.rounds(
         methods, n_kept, (n_full, full_size), n_repeats, polish, lambda name: tell(next(steps), n_steps, name)
@@ -215,10 +215,12 @@ def compare(
     note = "" if n_rounds == wanted else f"Stopped after {n_rounds} of {wanted} rounds: these are the fits until then."
     records = runner.measured(runs)
     result = _result(goal, runner, records, tol=tol, n_repeats=n_repeats, stopped_note=note)
+    start = time.perf_counter()
     for _ in range(0 if note else _MAX_TRIALS):
         tell(n_steps - 1, n_steps, "measuring")
+        left = full_seconds - (time.perf_counter() - start)
         try:
-            more = _more_draws(runner, methods, result, n_repeats, polish, full_seconds)
+            more = _more_draws(runner, methods, result, n_repeats, polish, left)
         except KeyboardInterrupt:
             break
         if not more:
@@ -229,7 +231,7 @@ def compare(
 
 
 def _more_draws(
-    runner: Runner, methods: list[Method], result: Comparison, n_repeats: int, polish: Any, full_seconds: float
+    runner: Runner, methods: list[Method], result: Comparison, n_repeats: int, polish: Any, seconds_left: float
 ) -> list[Trial]:
     """Further fits of what the advice needs; none if there are enough, or they take too long.
 
@@ -244,7 +246,7 @@ def _more_draws(
     slowest = max(line["seconds"] for line in result.table[1:] if line["size"] == largest)
     known = made.count(name)
     n_more = _N_DRAWS * n_repeats - known if known else n_repeats  # the first few show most sizes that are too small
-    if n_more * slowest * max(1.0, size / largest) > full_seconds:
+    if n_more * slowest * max(1.0, size / largest) > seconds_left:
         return []
     runs: list[Trial] = []
     for method in methods:
@@ -253,7 +255,7 @@ def _more_draws(
             runs += [run for i in range(n_draws) for run in runner.run(method, size, first + i, polish)]
     full = result.table[0]
     n_full = max(full["n_repeats"], known + n_more)
-    if full["size"] == result.n_rows and not runner.one_solution and n_full * full["seconds"] <= full_seconds:
+    if full["size"] == result.n_rows and not runner.one_solution and n_full * full["seconds"] <= seconds_left:
         runs += [runner.full_fit(repeat, result.n_rows) for repeat in range(full["n_repeats"], n_full)]
     return runs
 
@@ -495,7 +497,7 @@ class Runner:
             size = min(size, max(min(_TRIAL_ROWS, n_rows), int(n_rows * budget / expected)))
         return (1 if self.one_solution or n_fits * expected > budget else n_fits), size
 
-    def foretold(self, n_full: int, full_size: int, n_kept: Sequence[int], n_draws: int) -> str:
+    def foretold(self, n_full: int, full_size: int, n_kept: Sequence[int], n_draws: int, more_seconds: float) -> str:
         """What the comparison will take, in words; ``n_draws`` at each size."""
         n_rows, fits = self.rows.n_rows, n_full * full_size + n_draws * sum(n_kept)
         seconds = fits * self._seconds_to_fit + n_draws * len(n_kept) * n_rows * self._seconds_to_reduce
@@ -503,7 +505,8 @@ class Runner:
         kept = f"{n_kept[0]:,}" if len(n_kept) == 1 else f"{n_kept[0]:,} to {n_kept[-1]:,}"
         return (
             f"{n_full + n_draws * len(n_kept)} fits, {n_full} on {on_all} and the others on {kept}: about "
-            f"{seconds_text(max(1.0, seconds))}. Ctrl-C ends it with what it has."
+            f"{seconds_text(max(1.0, seconds))}, and up to {seconds_text(more_seconds)} for sizes that these lead to. "
+            "Ctrl-C ends it with what it has."
         )
 
     def rounds(

@@ -10,11 +10,21 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import numpy as np
+
 from tithe.core.state_checks import expect
 
 CLASSES = ("CatBoostClassifier", "CatBoostRegressor")
+# of the machine that a model was fitted on: threads, devices, memory, files and what is printed
+_SETTINGS = (
+    *("thread_count", "task_type", "devices", "device_config", "gpu_ram_part", "pinned_memory_size", "used_ram_limit"),
+    *("train_dir", "save_snapshot", "snapshot_file", "snapshot_interval", "input_borders", "output_borders"),
+    *("allow_writing_files", "logging_level", "verbose", "verbose_eval", "silent", "metric_period"),
+)
 _MAX_DEPTH = 16  # of a tree
 _MODEL = "model.json"
+_KNOWLEDGE = ("class_params", "catboost_version_info", "model_guid")  # of a model, beside its parameters
+NOT_FINITE = "leaves of a tree hold values that are not finite"
 
 
 def catboost_text(estimator: Any) -> bytes:
@@ -39,13 +49,22 @@ def catboost_from(text: bytes) -> Any:
 
     content = json.loads(text)
     _check(content)
-    estimator = getattr(catboost, content["class"])(**content["parameters"])
+    estimator = getattr(catboost, content["class"])(**_without_settings(content["parameters"]))
     if content["model"] is not None:
         with TemporaryDirectory() as folder:
             path = Path(folder, _MODEL)
+            info = content["model"].get("model_info", {})  # what it says of parameters takes the place of the others
+            content["model"]["model_info"] = {name: info[name] for name in _KNOWLEDGE if name in info}
+            said = _without_settings(info.get("params", {}).get("flat_params", {}))
+            content["model"]["model_info"]["params"] = {"flat_params": said}
             path.write_text(json.dumps(content["model"]))
             estimator.load_model(str(path), format="json")
     return estimator
+
+
+def _without_settings(parameters: dict[str, Any]) -> dict[str, Any]:
+    kept = {name: value for name, value in parameters.items() if name not in _SETTINGS}
+    return {**kept, "allow_writing_files": False, "logging_level": "Silent"}
 
 
 def _check(content: dict[str, Any]) -> None:
@@ -55,7 +74,8 @@ def _check(content: dict[str, Any]) -> None:
     if model is None:
         return
     expect("oblivious_trees" in model, "CatBoost's trees of this grow_policy cannot be checked")
-    features, (_, bias) = model["features_info"], model["scale_and_bias"]
+    features, (scale, bias) = model["features_info"], model["scale_and_bias"]
+    expect(np.isfinite([scale, *bias]).all(), NOT_FINITE)
     floats, categories = features.get("float_features", []), features.get("categorical_features", [])
     n_columns = len(floats) + len(categories)
     places = [column["flat_feature_index"] for column in (*floats, *categories)]
@@ -70,6 +90,7 @@ def _check(content: dict[str, Any]) -> None:
         splits = tree["splits"] or []
         expect(len(splits) <= _MAX_DEPTH, "a tree is too deep")
         expect(len(tree["leaf_values"]) == len(bias) << len(splits), "leaves are missing")
+        expect(np.isfinite(np.array(tree["leaf_values"], np.float64)).all(), NOT_FINITE)
         for split in splits:
             expect(0 <= split["split_index"] < n_splits, "a split is unknown")
             _check_places(split, limits)

@@ -24,7 +24,7 @@ from sklearn.utils.validation import check_array
 from tithe.core.data import Array
 from tithe.core.registry import registered_types
 from tithe.core.state_checks import Floats, Integers, Labels, Storable, check_fields, expect
-from tithe.storage.catboost import CLASSES, catboost_from, catboost_text
+from tithe.storage.catboost import CLASSES, NOT_FINITE, catboost_from, catboost_text
 
 # types of other packages that skops does not trust by itself. They hold plain numbers, or an estimator, and are checked
 # below. Sparse matrices are read by `scipy.sparse.load_npz`, which unpickles nothing
@@ -72,7 +72,6 @@ _BOOSTERS = {
 }
 _SCHEMA = "schema.json"  # of skops
 _CONSTANTS = ("JsonNode", "TypeNode")  # which of those that are equal are one object is chance
-_NOT_FINITE = "leaves of a tree hold values that are not finite"
 _NO_CHILD = -1  # of a leaf
 _IS_CATEGORY = 1  # bit of a decision of LightGBM
 
@@ -143,7 +142,7 @@ def _check_lightgbm_tree(tree: dict[str, str], n_columns: int) -> None:
     expect(tree.get("is_linear", "0") == "0", "a tree with linear models in its leaves cannot be checked")
     values = np.array(tree["leaf_value"].split(), np.float64)
     expect(len(values) == n_leaves >= 1, "leaves are missing")
-    expect(np.isfinite(values).all(), _NOT_FINITE)
+    expect(np.isfinite(values).all(), NOT_FINITE)
     if n_leaves == 1:
         return
     names = ("left_child", "right_child", "split_feature", "decision_type")
@@ -190,7 +189,7 @@ def _check_xgboost_tree(tree: dict[str, Any], n_columns: int) -> None:
     left, right = (np.array(tree[name], np.int64) for name in names[:2])
     is_leaf = left == _NO_CHILD
     check_nodes(left, right, is_leaf, all_used=False)
-    expect(np.isfinite(np.array(tree["split_conditions"], np.float64)[is_leaf]).all(), _NOT_FINITE)
+    expect(np.isfinite(np.array(tree["split_conditions"], np.float64)[is_leaf]).all(), NOT_FINITE)
     column = np.array(tree["split_indices"], np.int64)[~is_leaf]
     expect((column >= 0).all() and (column < n_columns).all(), "a tree splits unknown columns")
     nodes, first, size = (np.array(tree[f"categories_{name}"], np.int64) for name in ("nodes", "segments", "sizes"))
@@ -538,7 +537,7 @@ def check_grown(model: Any) -> None:
     n_features = int(model.n_features_in_)
     expect(tree.n_features == n_features and tree.max_depth == depth, "a tree has other columns, or another depth")
     expect(len(inner) == 0 or (inner.min() >= 0 and inner.max() < n_features), "a tree splits unknown columns")
-    expect(np.isfinite(tree.value).all(), _NOT_FINITE)
+    expect(np.isfinite(tree.value).all(), NOT_FINITE)
 
 
 def check_boosted(model: Any) -> None:
@@ -554,7 +553,7 @@ def check_boosted(model: Any) -> None:
         nodes, leaf = tree.nodes, tree.nodes["is_leaf"].astype(bool)
         check_nodes(nodes["left"].astype(np.int64), nodes["right"].astype(np.int64), leaf)
         inner = nodes[~leaf]
-        expect(np.isfinite(nodes["value"][leaf]).all(), _NOT_FINITE)
+        expect(np.isfinite(nodes["value"][leaf]).all(), NOT_FINITE)
         expect((inner["feature_idx"] >= 0).all() and (inner["feature_idx"] < n_features).all(), "unknown columns")
         by_category = inner[inner["is_categorical"].astype(bool)]
         bits = Integers("n", 8, dtypes=("uint32",), least=0)
