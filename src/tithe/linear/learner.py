@@ -398,7 +398,7 @@ def _solved_on_few(objective: LinearModelObjective, block: Block, flat: Array, r
     share = np.full(len(block), 1.0 - _GRADIENT_SHARE - _REACH_SHARE)
     for part, size in ((_GRADIENT_SHARE, gradient), (_REACH_SHARE, row_reach(block.X, objective.centre(block)))):
         mean = float(size @ weight) / block.total_weight
-        share += part * (size / mean if mean > 0.0 else 1.0)
+        share += part * (size / mean if 0.0 < mean < np.inf else 1.0)
     drawn = draw_rows(block, weight * share, _SECOND_ROWS, rng, codes=objective.codes(block))
     return _rough_solution(objective, drawn, params)
 

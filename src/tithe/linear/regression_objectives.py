@@ -198,7 +198,7 @@ class SingleScoreObjective(LinearModelObjective[ScoreSums]):
     ) -> tuple[Array, ScoreSums]:
         """Losses and sums from `row_terms`, run by run of the rows."""
         n, y, weight = len(block), _target(block), block.weights()
-        runs = [slice(start, start + _RUN_ROWS) for start in range(0, n, _RUN_ROWS)]
+        runs = [slice(start, start + _RUN_ROWS) for start in range(0, max(n, 1), _RUN_ROWS)]
         costs, tables, gradients, diagonals = np.empty(n), [], [], []
         for at in runs:
             rows, u = block.X[at], weight[at]
