@@ -162,7 +162,7 @@ def _one_leaf(source: Source, plan: Plan) -> tuple[float, float, int, str | None
     if not source.replayable:
         raise click.UsageError("A dry run reads rows, and standard input can be read only once.")
     with single_blas_thread(), limit_threads(1):
-        task = next(source.tasks(leaf_rows=max(source.leaf_rows, leaf_rows_for(plan.size, source.n_features))))
+        task = next(source.tasks(leaf_rows=max(source.leaf_rows, leaf_rows_for(plan.size))))
         leaf = task()
         start = perf_counter()
         sample = source.sample(None, rng=rng_for(plan.seed, "look"))

@@ -34,18 +34,14 @@ from tithe.rows.schema import frame_table
 from tithe.storage.checkpoint import FolderLock, check_folder, load_state, save_state
 
 LEAF_ROWS = 65_536
-_LEAF_NUMBERS = 2**25  # of a leaf that is larger because the coreset is: several are held at once
 Notes = dict[str, str | int | float]
 _LAST_DRAW = (61, 0)  # seeds the draw from the last node: above all levels of a tree
 _TINY = float(np.finfo(np.float64).tiny)
 
 
-def leaf_rows_for(coreset_size: int, n_features: int = 0) -> int:
-    """Rows of a leaf for a coreset of that size: enough that reducing one is worth it, if memory allows."""
-    wanted = 4 * coreset_size
-    if wanted * n_features > _LEAF_NUMBERS:
-        wanted = max(2 * coreset_size, _LEAF_NUMBERS // n_features)
-    return max(LEAF_ROWS, wanted)
+def leaf_rows_for(coreset_size: int) -> int:
+    """Rows of a leaf for a coreset of that size: enough that reducing one is worth it."""
+    return max(LEAF_ROWS, 4 * coreset_size)
 
 
 def node_rows_for(coreset_size: int, leaf_rows: int) -> int:
@@ -545,7 +541,7 @@ def reduce_rows(
     """
     rows = data.rows
     if leaf_rows is None:
-        leaf_rows = leaf_rows_for(plan.size, rows.n_features)
+        leaf_rows = leaf_rows_for(plan.size)
         leaf_rows = leaf_rows if isinstance(rows, Block) else max(leaf_rows, rows.leaf_rows)
     if not isinstance(rows, Block) and not rows.replayable and pilot is None:
         plan = replace(plan, node_size=node_rows_for(plan.size, leaf_rows))
