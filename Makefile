@@ -128,7 +128,9 @@ bench: $(READY)  ## every number that README and documentation quote, from the d
 	$(BIN)/python benchmarks/noise_levels.py --data $(DATA)
 	$(BIN)/python benchmarks/film.py
 	$(BIN)/python benchmarks/dictionary.py --data $(DATA) --seeds 1
-	$(BIN)/python benchmarks/boosting.py --data $(DATA) --rows 40000 --seeds 3 --rounds 100
+	$(BIN)/python benchmarks/boosting.py --data $(DATA) --rows 40000 --rounds 100
+	$(BIN)/python benchmarks/boosting.py --data $(DATA) --rows 40000 --rounds 100 --libraries xgboost --name boosting_xgboost
+	$(BIN)/python benchmarks/boosting.py --data $(DATA) --rows 40000 --rounds 100 --libraries histogram --tasks a9a,skin_nonskin,ijcnn1,cod_rna,electricity --name boosting_histogram
 	$(BIN)/python benchmarks/boosting_search.py --data $(DATA)
 	$(BIN)/python benchmarks/paco.py --data $(DATA)
 	$(BIN)/python benchmarks/paco.py --changes

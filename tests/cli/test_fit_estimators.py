@@ -171,7 +171,7 @@ for folder in sys.argv[2:]:
 def test_saved_ensembles_predict_the_same_bits_in_another_process(rng, rows, tmp_path) -> None:
     new, folders = tmp_path / "new.csv", []
     table(rng, 200).drop(columns=["late", "price"]).to_csv(new, index=False)
-    for name, parameter in {**ENSEMBLES, "hist-gradient-boosting": "max_iter"}.items():
+    for name, parameter in {**ENSEMBLES, "hgb": "max_iter"}.items():
         folders.append(tmp_path / name)
         command = ["fit", name, rows, "--target", "late", "--exclude", "price", "-p", f"{parameter}=10", "-m", 800]
         assert run(*command, "--predict", new, "-o", folders[-1]) == 0

@@ -335,3 +335,10 @@ def test_several_quantiles_at_once_have_no_score(rows) -> None:
     estimator = xgboost.XGBRegressor(objective="reg:quantileerror", quantile_alpha=np.array([0.1, 0.8]), n_estimators=5)
     model = CoresetEstimator(estimator, coreset_size=2000, random_state=0).fit(X, X[:, 0])
     assert model.certificate_ is None and model.predict(X[:3]).shape == (3, 2)
+
+
+def test_what_a_library_misses_is_said_also_with_labels_of_text(rows) -> None:
+    X, y = rows
+    estimator = xgboost.XGBClassifier(n_estimators=5, early_stopping_rounds=3, n_jobs=1)
+    with pytest.raises(ValueError, match="validation dataset"):
+        CoresetEstimator(estimator, coreset_size=500, random_state=0).fit(X[:3000], y[:3000])

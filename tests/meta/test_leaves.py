@@ -96,6 +96,7 @@ def test_parts_of_the_trees_and_of_the_rows_change_nothing(library: str, rows, m
     take = lambda block: block.X  # noqa: E731
     whole = refitted_leaves(model, DataPass(Block(X=X, y=y)), take, np.arange(3))
     monkeypatch.setattr(leaves, "_BYTES", 5 * 3 * len(y))  # five rounds at once
+    monkeypatch.setattr(leaves, "_CHUNK_ROWS", 512)
     parts = DataPass(LeafSource.cut(X, y, at=[700, 1500]))
     again = refitted_leaves(model, parts, take, np.arange(3))
     assert parts.n_passes == 1 + 3

@@ -74,6 +74,7 @@ _NOT_OF_CORESETS = (
 # estimators by a short name: the dotted name without Classifier or Regressor, and parameters that keep them quiet
 _ENSEMBLES: dict[str, tuple[str, dict[str, Any]]] = {
     "catboost": ("catboost.CatBoost", {"verbose": False, "allow_writing_files": False}),
+    "hgb": ("sklearn.ensemble.HistGradientBoosting", {}),
     "hist-gradient-boosting": ("sklearn.ensemble.HistGradientBoosting", {}),
     "lightgbm": ("lightgbm.LGBM", {"verbosity": -1}),
     "random-forest": ("sklearn.ensemble.RandomForest", {}),

@@ -111,9 +111,10 @@ class CoresetEstimator(OuterEstimator, CoresetLearner, MetaEstimatorMixin, BaseE
         ``certificate_``. Rows that are merely not in the coreset are easier than average, since hard rows are drawn
         more often.
     early_stopping : float
-        For boosted trees: the share of the coreset whose weighted loss tells the best number of rounds. The model is
-        then fitted to the whole coreset with that number. 0: the estimator's own number. With pipelines, the steps
-        before the trees are fitted to the other rows first.
+        For boosted trees: the share of the coreset whose weighted loss tells the best number of rounds; if that share
+        has fewer than 100 rows, others in turn, and the median of their numbers. The model is then fitted to the whole
+        coreset with that number. 0: the estimator's own number. With pipelines, the steps before the trees are fitted
+        to the other rows first.
     compare_uniform : bool
         Fit to a weighted uniform sample of as many rows too, and say in ``certificate_`` and ``held_out_scores_`` what
         it reaches. It costs one more fit, and one more pass over a source.

@@ -122,8 +122,12 @@ def _numbers_of(labels: Array, known: Array) -> Array:
 
 
 def _leaves_of(forest: _Forest, inputs: Callable[[Block], Any], first: int, last: int, block: Block) -> Array:
-    leaves = forest.leaves(inputs(block), first, last)
-    return np.ascontiguousarray(leaves.reshape(len(block), -1).T.astype(forest.number_type))
+    """The leaf of each row in the trees of some rounds: (trees, n). Libraries give 8 bytes each, so parts are short."""
+    found = np.empty(((last - first) * forest.n_outputs, len(block)), forest.number_type)
+    for at in range(0, len(block), _CHUNK_ROWS):
+        part = block.cut(at, min(len(block), at + _CHUNK_ROWS))
+        found[:, at : at + len(part)] = forest.leaves(inputs(part), first, last).reshape(len(part), -1).T
+    return found
 
 
 def _targets(data: DataPass, numbers: Array | None) -> tuple[Array, Array | None]:

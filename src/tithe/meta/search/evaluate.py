@@ -252,9 +252,10 @@ class Evaluator:
         by_class = self.labels is not None
         grown, all_of_it = (fold.part(share, by_class=by_class)[0] for share in (self.share * GROWN, self.share))
         others = np.setdiff1d(all_of_it, grown)
-        block = fold.coreset.take(others, fold.coreset.weights()[others])
-        take = lambda block: rows_of(fold.X, others)  # noqa: E731
-        return refitted_leaves(fitted, DataPass(block), take, self.labels, copy=False)
+        block = replace(fold.coreset.take(others, fold.coreset.weights()[others]), indices=others)
+        return refitted_leaves(
+            fitted, DataPass(block), lambda part: rows_of(fold.X, part.row_ids()), self.labels, copy=False
+        )
 
     def _scored_on(self, fold: Fold) -> tuple[Block, Any]:
         """The rows held out; a part of them, the same for all candidates, where these learn from a part as well."""
