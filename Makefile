@@ -127,6 +127,7 @@ bench: $(READY)  ## every number that README and documentation quote, from the d
 	$(BIN)/python benchmarks/photographs.py --data $(DATA) --only crops
 	$(BIN)/python benchmarks/noise_levels.py --data $(DATA)
 	$(BIN)/python benchmarks/film.py
+	$(BIN)/python benchmarks/private.py --data $(DATA)
 	$(BIN)/python benchmarks/dictionary.py --data $(DATA) --seeds 1
 	$(BIN)/python benchmarks/boosting.py --data $(DATA) --rows 40000 --rounds 100
 	$(BIN)/python benchmarks/boosting.py --data $(DATA) --rows 40000 --rounds 100 --libraries xgboost --name boosting_xgboost

@@ -25,7 +25,7 @@ from sklearn.linear_model import orthogonal_mp_gram
 
 from common import save, show, timed
 from tithe import build_coreset
-from tithe.dictionary import KSVD
+from tithe.dictionary import KSVD, dictionary_distance
 from tithe.dictionary.pursuit_kernels import pursue
 from tithe.objectives import DictionaryObjective
 
@@ -56,7 +56,8 @@ def planted(n: int, low: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
 def quality(X: np.ndarray, true: np.ndarray, outcome: np.ndarray) -> tuple[float, float, float]:
     """Error on (at most 100,000 of) the signals, distance to the planted atoms, share of them found."""
     gap = 1.0 - np.abs(true @ outcome.T).max(axis=1)
-    return float(pursue(X[:100_000], outcome, n_nonzero=T)[2].mean() / D), float(gap.mean()), float((gap < 0.01).mean())
+    error = float(pursue(X[:100_000], outcome, n_nonzero=T)[2].mean() / D)
+    return error, dictionary_distance(outcome, true), float((gap < 0.01).mean())
 
 
 def coding(n: int) -> dict[str, float]:

@@ -7,11 +7,13 @@ import pytest
 from planted_rows import planted
 from sklearn.base import clone
 
-from tithe import load_model, save_model
+from tithe import Block, load_model, save_model
 from tithe.core.seeding import rng_for
-from tithe.dictionary import KSVD, Reference
+from tithe.dictionary import KSVD, Reference, dictionary_distance, reference_factor
 from tithe.dictionary.atom_kernels import users_of
 from tithe.dictionary.solver import REFINING, VARIANTS, Coding, data_atoms, exchange, learn_dictionary, replace_idle
+from tithe.objectives import DictionaryObjective
+from tithe.theory import theoretical_size
 
 
 def matching_pursuit(y: np.ndarray, atoms: np.ndarray, most: int) -> np.ndarray:
@@ -84,7 +86,15 @@ def test_the_best_of_several_searches_is_kept() -> None:
         model.set_params(initial="dct").fit(X)
 
 
-SIZES = {"constant": None, "mean_line": None, "mean_point": None, "singular": 4, "ksvd": 3, "projective": 2}
+SIZES = {
+    "constant": None,
+    "mean_line": None,
+    "mean_point": None,
+    "singular": 4,
+    "kmeans": 3,
+    "ksvd": 3,
+    "projective": 2,
+}
 
 
 @pytest.mark.parametrize("kind", SIZES)
@@ -97,7 +107,7 @@ def test_a_reference_stays_among_the_atoms(kind: str) -> None:
     objective = model._objective()
     atoms = objective.reference_atoms(model.coreset_.pilot)
     count = objective.n_included(10)
-    assert len(atoms) == count == {"singular": 4, "ksvd": 3, "projective": 4}.get(kind, 1)
+    assert len(atoms) == count == {"singular": 4, "kmeans": 3, "ksvd": 3, "projective": 4}.get(kind, 1)
     signs = np.sign((atoms * model.components_[:count]).sum(axis=1))
     np.testing.assert_array_equal(model.components_[:count], signs[:, None] * atoms)
     model.refine(X, n_iter=2)
@@ -184,3 +194,60 @@ def test_certificates_of_a_fit() -> None:
     assert abs(certificate.value - truth) < certificate.interval[1] - certificate.value
     assert model.refine(X[:2000], n_iter=1).certificate_ is None
     assert model.partial_fit(X).solve().certificate_ is None
+
+
+def test_centers_of_k_means_as_reference() -> None:
+    """Unit vectors towards the means: on rows near a few points on no line their error is nearly that of the points."""
+    rng = np.random.default_rng(0)
+    means = np.linalg.qr(rng.normal(size=(8, 8)))[0][:3] * 10
+    X = means[rng.integers(3, size=900)] + 0.1 * rng.normal(size=(900, 8))
+    objective = DictionaryObjective(n_components=6, n_nonzero_coefs=1, reference="kmeans", n_reference=3)
+    atoms = objective.pilot(Block(X=X), rng=rng)
+    np.testing.assert_allclose(np.sort(np.abs(atoms @ means.T / 10).max(axis=0)), 1.0, atol=1e-3)
+    assert objective.cost(Block(X=X), atoms).mean() < 0.08
+
+
+@pytest.mark.parametrize("include", [False, True])
+def test_atoms_of_ones_own_as_reference(include: bool, tmp_path) -> None:
+    """They score the rows, whatever their length; included, they are the first atoms; and a file keeps them."""
+    X, atoms = planted(2000, d=10, k=14, most=2)
+    given = 5.0 * atoms[:4]
+    reference = Reference(given, include=include)
+    model = KSVD(14, n_nonzero_coefs=2, max_iter=4, coreset_size=400, reference=reference, random_state=0).fit(X)
+    np.testing.assert_allclose(model.coreset_.pilot, atoms[:4], atol=1e-12)
+    if include:
+        np.testing.assert_allclose(np.abs((model.components_[:4] * atoms[:4]).sum(axis=1)), 1.0)
+    else:
+        same = KSVD(14, n_nonzero_coefs=2, max_iter=4, coreset_size=400, reference=given, random_state=0).fit(X)
+        np.testing.assert_array_equal(same.components_, model.components_)
+    save_model(model, tmp_path / "model.tithe")
+    loaded = load_model(tmp_path / "model.tithe")
+    np.testing.assert_array_equal(loaded.reference.kind, given)
+    assert loaded._objective() == model._objective() != Reference("kmeans").objective()
+    with pytest.raises(ValueError, match="reference has 10 columns"):
+        model.fit(X[:, :8])
+    with pytest.raises(ValueError, match="zeros"):
+        KSVD(14, reference=np.zeros((2, 10)), coreset_size=400).fit(X)
+
+
+def test_the_factor_of_a_reference_is_its_cost_over_the_best() -> None:
+    """Of a reference that is learned from all rows it is near 1; weights are duplicated rows."""
+    X, atoms = planted(800, d=10, k=8, most=2, noise=0.1)
+    best = reference_factor(X, Reference(atoms).objective(n_components=8, n_nonzero_coefs=2), random_state=0)
+    rough = reference_factor(X, DictionaryObjective(n_components=8, n_nonzero_coefs=2), random_state=0)
+    assert 1.0 <= best < 1.3 and rough > 10 * best
+    size = theoretical_size(DictionaryObjective(), eps=0.3, n_features=10, reference_factor=rough)
+    assert size.size > theoretical_size(DictionaryObjective(), eps=0.3, n_features=10, reference_factor=best).size
+    weight = np.random.default_rng(0).integers(1, 4, 800)
+    objective = DictionaryObjective(n_components=8, n_nonzero_coefs=2, max_iter=3)
+    one = reference_factor(X, objective, sample_weight=weight.astype(float), random_state=0)
+    assert one == pytest.approx(reference_factor(np.repeat(X, weight, axis=0), objective, random_state=0), rel=0.1)
+
+
+def test_the_distance_of_dictionaries() -> None:
+    X, atoms = planted(3000, d=20, k=30, most=3)
+    model = KSVD(30, n_nonzero_coefs=3, max_iter=30, random_state=0).fit(X)
+    by_hand = np.mean([1.0 - max(abs(true @ atom) for atom in model.components_) for true in atoms])
+    assert by_hand < 0.1 and dictionary_distance(model.components_, atoms) == pytest.approx(by_hand)
+    with pytest.raises(ValueError, match="compared"):
+        dictionary_distance(np.eye(3), np.eye(4))

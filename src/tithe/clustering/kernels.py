@@ -460,3 +460,32 @@ def draw_in_groups(
     weights = np.concatenate([kept_weights, times * masses[codes[drawn]] / per_group])
     order = np.argsort(positions, kind="stable")
     return positions[order], weights[order]
+
+
+@njit(cache=True, nogil=True)
+def cell_sums(X, weight, low, high, column, cut, child, unit, step, squares):
+    """Of each leaf of a tree of boxes: sums of weight, coordinates within the box, and their squares, as whole numbers.
+
+    ``low`` and ``high`` (cells, d) are the boxes, the first that of all rows, to which values beyond are moved. A cell
+    with a ``child`` has its rows in that one if their ``column`` is below the ``cut``, else in the next. Weights
+    (n,), of at most 1, count in units; a coordinate at the edge of a box counts ``step``.
+    """
+    n, d = X.shape
+    sums = np.zeros((len(low), 1 + d * (2 if squares else 1)), np.int64)
+    row = np.empty(d)
+    for i in range(n):
+        for j in range(d):
+            row[j] = min(max(np.float64(X[i, j]), low[0, j]), high[0, j])
+        cell = 0
+        while child[cell] > 0:
+            cell = child[cell] + (1 if row[column[cell]] >= cut[cell] else 0)
+        sums[cell, 0] += np.int64(np.rint(unit * weight[i]))
+        for j in range(d):
+            half = (high[cell, j] - low[cell, j]) / 2.0
+            place = 0.0
+            if half > 0.0:
+                place = min(max((row[j] - (low[cell, j] + high[cell, j]) / 2.0) / half, -1.0), 1.0)
+            sums[cell, 1 + j] += np.int64(np.rint(step * weight[i] * place))
+            if squares:
+                sums[cell, 1 + d + j] += np.int64(np.rint(step * weight[i] * place * place))
+    return sums

@@ -1,5 +1,6 @@
 """Constructions, which choose rows, and the base class for your own."""
 
+from tithe.clustering.private import private_coreset as private_coreset
 from tithe.clustering.rings import Rings as Rings
 from tithe.core.contracts import Construction as Construction
 from tithe.linear.cablr import Acvs as Acvs

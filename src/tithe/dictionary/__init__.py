@@ -5,10 +5,13 @@ from typing import TYPE_CHECKING
 from tithe.core.lazy import imported_names, lazy_names
 
 if TYPE_CHECKING:
+    from tithe.dictionary.compression import EncodedPicture as EncodedPicture
     from tithe.dictionary.denoiser import ImageDenoiser as ImageDenoiser
     from tithe.dictionary.films import Film as Film
     from tithe.dictionary.ksvd import KSVD as KSVD
     from tithe.dictionary.objective import Reference as Reference
+    from tithe.dictionary.objective import dictionary_distance as dictionary_distance
+    from tithe.dictionary.objective import reference_factor as reference_factor
     from tithe.dictionary.scenes import KeyFrames as KeyFrames
     from tithe.dictionary.scenes import Scenes as Scenes
     from tithe.dictionary.scenes import Shot as Shot

@@ -1,4 +1,4 @@
-"""``tithe denoise``: a picture without its noise."""
+"""``tithe denoise``, ``inpaint``, ``compress`` and ``decompress``: pictures by dictionaries of their own patches."""
 
 from __future__ import annotations
 
@@ -123,3 +123,169 @@ def _about(model: Any, noisy: Any, pixels: Any, clean: Any) -> list[list[str]]:
         if min(clean.shape[:2]) >= WINDOW:
             about.append(["SSIM", f"{ssim(noisy, clean):.4f} -> {ssim(pixels, clean):.4f}"])
     return about
+
+
+# -- missing pixels --------------------------------------------------------------------------------
+
+
+@click.command(cls=Command)
+@click.argument("source", metavar="IN", type=click.Path(dir_okay=False))
+@click.argument("mask", metavar="MASK", type=click.Path(dir_okay=False))
+@click.argument("output", metavar="OUT", type=click.Path(dir_okay=False))
+@click.option("--patch", type=click.IntRange(min=2), default=8, help="Side of a patch in pixels.")
+@click.option("-k", "--atoms", type=click.IntRange(min=1), default=256, help="Atoms to learn.")
+@click.option("-m", "--size", type=click.IntRange(min=1), default=10_000, help="Patches to keep.")
+@click.option("--nonzero", type=click.IntRange(min=1), default=5, help="Most atoms of a patch.")
+@click.option("--reference", type=click.Path(dir_okay=False), help="The whole picture, to compare with.")
+@limit_option
+@seed_option
+def inpaint(source, mask, output, patch, atoms, size, nonzero, reference, limits, seed):  # type: ignore[no-untyped-def]
+    """Fill in pixels of the picture IN that are missing, and write it to OUT.
+
+    MASK is a picture of the same size that is black where a pixel is known, and anything else where it is missing. A
+    dictionary is learned from the picture's own patches, which are coded by their known pixels.
+
+    \b
+    Example:
+      tithe inpaint scratched.png scratches.png whole.png
+    """
+    from tithe.core.files import check_output
+    from tithe.dictionary import ImageDenoiser
+    from tithe.dictionary.noise import psnr
+    from tithe.dictionary.pictures import check_picture_name, read_picture, write_picture
+
+    for path in (source, mask, *([reference] if reference else [])):
+        check_output(output, beside=path if Path(path).exists() else None)
+    picture, holes = read_picture(source, limits), read_picture(mask, limits).pixels
+    check_picture_name(output, picture.pixels.shape)
+    whole = None if reference is None else _reference(reference, picture.pixels, limits)
+    missing = holes.any(axis=2) if holes.ndim == 3 else holes > 0
+    if missing.shape != picture.pixels.shape[:2]:
+        raise ValueError(f"{mask!r} is {_size(holes)} and the picture is {_size(picture.pixels)}: they do not match.")
+    if not missing.any():
+        raise ValueError(f"{mask!r} is black: no pixel is missing.")
+    model = ImageDenoiser(
+        patch_size=patch, n_components=atoms, coreset_size=size, n_nonzero_coefs=nonzero, random_state=seed
+    )
+    pixels = model.fit_inpaint(picture.pixels, missing)
+    notes = write_picture(output, replace(picture, pixels=pixels))
+    about = [["picture", _size(pixels)], ["missing", f"{missing.sum():,} pixels, {missing.mean():.1%}"]]
+    if whole is not None:
+        about.append(["PSNR of the missing pixels", f"{psnr(pixels[missing][None], whole[missing][None]):.2f} dB"])
+    print_table(output, ["", ""], about)
+    for note in (*(f"{source}: {n}" for n in picture.notes), *(f"{output}: {n}" for n in notes)):
+        click.echo(f"Note: {note}.")
+
+
+# -- compression -----------------------------------------------------------------------------------
+
+
+@click.command(cls=Command)
+@click.argument("source", metavar="IN", type=click.Path(dir_okay=False))
+@click.argument("output", metavar="OUT", type=click.Path(dir_okay=False))
+@click.option("--step", type=click.FloatRange(min=0, min_open=True), default=16.0, help="Grey levels: quality.")
+@click.option("--patch", type=click.IntRange(min=2), default=8, help="Side of a patch in pixels.")
+@click.option("-k", "--atoms", type=click.IntRange(min=1), default=128, help="Atoms to learn, kept in the file.")
+@click.option("-m", "--size", type=click.IntRange(min=1), default=10_000, help="Patches to learn from.")
+@limit_option
+@seed_option
+def compress(source, output, step, patch, atoms, size, limits, seed):  # type: ignore[no-untyped-def]
+    """Write the picture IN as sparse codes in a dictionary of its own patches, and the dictionary.
+
+    A larger --step makes a smaller file and a coarser picture. JPEG is better and everywhere: the file shows what the
+    codes are worth, with the PSNR of a JPEG of at most the same size beside it.
+
+    \b
+    Example:
+      tithe compress in.png small.tpic --step 24
+      tithe decompress small.tpic out.png
+    """
+    from tithe.core.files import check_output, replacing
+    from tithe.dictionary import ImageDenoiser
+    from tithe.dictionary.noise import psnr
+    from tithe.dictionary.pictures import read_picture
+
+    check_output(output, beside=source if Path(source).exists() else None)
+    picture = read_picture(source, limits)
+    model = ImageDenoiser(sigma=0, patch_size=patch, n_components=atoms, coreset_size=size, random_state=seed)
+    encoded = model.fit(picture.pixels).encode(picture.pixels, step=step)
+    data = encoded.to_bytes()
+    with replacing(output) as temporary:
+        temporary.write_bytes(data)
+    n_pixels = picture.pixels.shape[0] * picture.pixels.shape[1]
+    about = [
+        ["picture", _size(picture.pixels)],
+        ["bytes", f"{len(data):,}"],
+        ["bits per pixel", f"{8 * len(data) / n_pixels:.3f}"],
+        ["atoms of a patch, on average", f"{encoded.counts.mean():.3f}"],
+        ["PSNR", f"{psnr(encoded.decode(), picture.pixels):.2f} dB"],
+    ]
+    beside = _jpeg_psnr(picture.pixels, len(data))
+    about += [] if beside is None else [["PSNR of a JPEG of at most these bytes", f"{beside:.2f} dB"]]
+    print_table(output, ["", ""], about)
+    lost = [
+        name
+        for name, part in (("alpha channel", picture.alpha), ("colour profile", picture.profile))
+        if part is not None
+    ]
+    for note in (*picture.notes, *(f"the {name} was dropped" for name in lost)):
+        click.echo(f"Note: {source}: {note}.")
+
+
+@click.command(cls=Command)
+@click.argument("source", metavar="IN", type=click.Path(dir_okay=False))
+@click.argument("output", metavar="OUT", type=click.Path(dir_okay=False))
+@limit_option
+def decompress(source, output, limits):  # type: ignore[no-untyped-def]
+    """Write the picture that tithe compress has packed into IN to OUT.
+
+    \b
+    Example:
+      tithe decompress small.tpic out.png
+    """
+    from tithe.core.errors import FileFormatError
+    from tithe.core.files import check_output
+    from tithe.dictionary import EncodedPicture
+    from tithe.dictionary.pictures import Picture, check_picture_name, write_picture
+    from tithe.rows.stores import check_regular
+
+    check_output(output, beside=source if Path(source).exists() else None)
+    check_regular(source)
+    try:
+        encoded = EncodedPicture.from_bytes(Path(source).read_bytes(), limits)
+    except FileFormatError as error:
+        raise FileFormatError(f"{source!r}: {error}") from error
+    if not encoded.dtype.startswith("uint"):
+        raise ValueError(f"{source!r} holds {encoded.dtype}, which no picture file does: use EncodedPicture.decode.")
+    check_picture_name(output, encoded.shape)
+    pixels = encoded.decode()
+    notes = write_picture(output, Picture(pixels=pixels))
+    print_table(output, ["", ""], [["picture", _size(pixels)]])
+    for note in notes:
+        click.echo(f"Note: {output}: {note}.")
+
+
+def _jpeg_psnr(pixels: Any, n_bytes: int) -> float | None:
+    """The best PSNR of a JPEG of at most so many bytes; None where there is none, as for 16 bits."""
+    import io
+
+    import numpy as np
+    from PIL import Image
+
+    from tithe.dictionary.noise import psnr
+
+    if pixels.dtype != np.uint8 or max(pixels.shape) > 65535:
+        return None
+    best = None
+    for subsampling in (0, 2) if pixels.ndim == 3 else (0,):
+        low, high = 0, 100  # the largest quality that fits, by bisection
+        while high - low > 1:
+            quality, buffer = (low + high) // 2, io.BytesIO()
+            Image.fromarray(pixels).save(buffer, "JPEG", quality=quality, subsampling=subsampling, optimize=True)
+            if buffer.tell() > n_bytes:
+                high = quality
+                continue
+            low = quality
+            with Image.open(buffer) as image:
+                best = max(best or 0.0, psnr(np.asarray(image), pixels))
+    return best

@@ -12,10 +12,20 @@ from sklearn.utils.validation import check_is_fitted
 
 from tithe.certify import Certificate
 from tithe.core.data import Array, Coreset, all_rows, concat
-from tithe.core.params import CORESET_SIZE, Boolean, Constraint, OneOf, RealNumber, WholeNumber, check_params
+from tithe.core.params import (
+    CORESET_SIZE,
+    Boolean,
+    Constraint,
+    OneOf,
+    RealNumber,
+    WholeNumber,
+    check_params,
+    check_value,
+)
 from tithe.core.progress import Progress, timed
 from tithe.core.seeding import as_seed, rng_for
 from tithe.core.state_checks import Flag, Floats, Instance, Number, Parts, Sometimes, expect
+from tithe.dictionary.compression import EncodedPicture, encode_picture
 from tithe.dictionary.ksvd import KSVD
 from tithe.dictionary.noise import ClippedNoise, data_range, estimate_sigma, find_clipping
 from tithe.dictionary.objective import DictionaryObjective
@@ -266,6 +276,24 @@ class ImageDenoiser(StoredEstimator, BaseEstimator):
         """The picture coded with ``n_nonzero_coefs`` atoms per patch, in the same shape and type."""
         check_is_fitted(self)
         return self._recoded(Planes(image), min(self.n_nonzero_coefs, self.n_components), 0.0, 0.0)
+
+    def encode(self, image: Any, *, step: float = 16.0) -> EncodedPicture:
+        """The quantised codes of patches side by side, and the dictionary: `EncodedPicture.to_bytes` packs them.
+
+        ``step`` is that of the coefficients, in the units of the pixels: a smaller one gives a better picture in more
+        bytes. Atoms are added to a patch until its mean squared error is below 0.16 ``step``^2, at most half as many as
+        it has pixels.
+        """
+        check_is_fitted(self)
+        check_value("step", step, RealNumber(above=0.0))
+        if self.colours == "stacked":
+            raise ValueError("Pictures are compressed plane by plane: set colours='planes'.")
+        d = self.components_.shape[1]
+        return encode_picture(image, self.components_, self.patch_size, step=step, max_atoms=self._max_atoms(d))
+
+    def decode(self, encoded: EncodedPicture) -> Array:
+        """The picture that `encode` was given, as its codes represent it. It needs no fit: the atoms are in there."""
+        return encoded.decode()
 
     def inpaint(self, image: Any, mask: Any) -> Array:
         """The picture with its missing pixels filled in: of the same shape and type, with the known pixels unchanged.

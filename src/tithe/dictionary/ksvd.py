@@ -205,9 +205,9 @@ class KSVD(CoresetLearner, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
         Each atom should be used often: keep at least some ``100 * n_components / n_nonzero_coefs`` rows.
     construction, engine
         See `build_coreset`.
-    reference : {"constant", "mean_line", "mean_point", "singular", "ksvd", "projective"} or Reference
-        The rough dictionary D0 that rows are drawn by. A `Reference` also says how many vectors it has, which share of
-        the draws is uniform, and whether its vectors are kept as the first atoms.
+    reference : {"constant", "mean_line", "mean_point", "singular", "kmeans", "ksvd", "projective"}, array or Reference
+        The rough dictionary D0 that rows are drawn by; an array (r, d) is one's own. A `Reference` also says how many
+        vectors it has, which share of the draws is uniform, and whether its vectors are kept as the first atoms.
     initial : {"data", "dct"} or array (k, d)
         Where the search starts: random rows, the overcomplete cosine transform, or given atoms.
     n_init : int
@@ -283,7 +283,7 @@ class KSVD(CoresetLearner, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
     max_iter: int = 40
     coreset_size: int | float | None = None
     construction: Any = "auto"
-    reference: Reference | ReferenceKind = "constant"
+    reference: Reference | ReferenceKind | Array = "constant"
     initial: Any = "data"
     n_init: int = 1
     center: str = "none"

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import math
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, get_args
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
 import numpy as np
 from scipy import sparse
 from scipy.sparse.linalg import ArpackError, svds
+from sklearn.utils import check_array
 
 from tithe.clustering.kernels import point_costs
-from tithe.core.contracts import NearestObjective
+from tithe.clustering.objective import KMeansObjective
+from tithe.core.contracts import NearestObjective, Source
 from tithe.core.data import Array, Block, Coreset, Moments, Scores, Survey
 from tithe.core.parallel import column_means, single_blas_thread
 from tithe.core.params import (
@@ -26,15 +28,20 @@ from tithe.core.params import (
     check_params,
     check_value,
 )
+from tithe.core.passes import DataPass
+from tithe.core.seeding import as_seed, rng_for
 from tithe.core.state_checks import Floats, Optional, Storable, expect
 from tithe.dictionary.atom_kernels import subspace_errors
 from tithe.dictionary.solver import Coding, data_atoms, learn_dictionary, unit
 from tithe.reduce.draws import MeanPilotObjective
 from tithe.reduce.kernels import sample_rows
+from tithe.reduce.plan import build_coreset
+from tithe.rows.arrays import as_block, as_rows
 from tithe.theory.theorems import SizeBound, SizeQuestion, TheoremObjective, by_bernstein
 
-ReferenceKind = Literal["constant", "mean_line", "mean_point", "singular", "ksvd", "projective"]
+ReferenceKind = Literal["constant", "mean_line", "mean_point", "singular", "kmeans", "ksvd", "projective"]
 _SINGLE_VECTORS = ("constant", "mean_line", "mean_point")
+_MANY_ATOMS = ("kmeans", "ksvd", "projective")  # by default as many as the dictionary has
 REFERENCE_OPTIONS = (
     Option("reference", OneOf(*get_args(ReferenceKind)), "The rough dictionary that rows are scored by."),
     Option("n_reference", OneOf(None) | WholeNumber(least=1), "Its singular vectors, atoms or subspaces."),
@@ -56,7 +63,8 @@ class Reference(Storable):
     """The rough dictionary D0 that rows are drawn by, as a parameter of `KSVD`.
 
     Its ``kind``, ``size``, ``beta`` and ``include`` are ``reference``, ``n_reference``, ``beta`` and
-    ``include_reference`` of `DictionaryObjective`, which says what they mean.
+    ``include_reference`` of `DictionaryObjective`, which says what they mean. ``kind`` may be an array (r, d) of atoms
+    of one's own, of any length above 0.
 
     Examples
     --------
@@ -65,22 +73,46 @@ class Reference(Storable):
     4
     """
 
-    kind: ReferenceKind = "constant"
+    kind: ReferenceKind | Array = "constant"
     size: int | None = None
     beta: float = 0.1
     include: bool = False
 
     @classmethod
-    def of(cls, reference: Reference | ReferenceKind) -> Reference:
+    def of(cls, reference: Reference | ReferenceKind | Array) -> Reference:
         return reference if isinstance(reference, Reference) else cls(reference)
 
     def objective(self, **more: Any) -> DictionaryObjective:
+        kind = self.kind if isinstance(self.kind, str) else GivenAtoms.of(self.kind)
         return DictionaryObjective(
-            reference=self.kind, n_reference=self.size, beta=self.beta, include_reference=self.include, **more
+            reference=kind, n_reference=self.size, beta=self.beta, include_reference=self.include, **more
         )
 
 
-REFERENCE = OneOf(*get_args(ReferenceKind)) | Instance(Reference, "a Reference")  # values of the parameter
+@dataclass(frozen=True, eq=False)
+class GivenAtoms(Storable):
+    """Atoms (r, d) of unit length that someone gave as a reference."""
+
+    atoms: Annotated[Array, Floats("r", "d", empty=False)]
+
+    @classmethod
+    def of(cls, rows: Any) -> GivenAtoms:
+        given = check_array(rows, dtype=np.float64, input_name="reference")
+        atoms = unit(given)
+        if len(atoms) < len(given):
+            raise ValueError("reference has rows of zeros, which cannot be atoms.")
+        return cls(atoms)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, GivenAtoms) and np.array_equal(self.atoms, other.atoms)
+
+    def __hash__(self) -> int:
+        return hash(self.atoms.tobytes())
+
+
+REFERENCE = (  # values of the parameter
+    OneOf(*get_args(ReferenceKind)) | Instance(Reference, "a Reference") | Instance(np.ndarray, "an array of atoms")
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,10 +125,11 @@ class DictionaryObjective(TheoremObjective, MeanPilotObjective, NearestObjective
         k, the number of atoms.
     n_nonzero_coefs : int
         The number T of atoms in a code. At most the number of atoms and the number of columns.
-    reference : {"constant", "mean_line", "mean_point", "singular", "ksvd", "projective"}
+    reference : {"constant", "mean_line", "mean_point", "singular", "kmeans", "ksvd", "projective"} or GivenAtoms
         The rough dictionary D0 that rows are scored by: the constant signal, which needs no pass over the data;
-        the line through the mean row; the mean row itself, whose error is |y - mean|^2; top singular vectors; atoms
-        after one iteration of K-SVD; subspaces of dimension T. All but the first are learned from a sample of the rows.
+        the line through the mean row; the mean row itself, whose error is |y - mean|^2; top singular vectors; unit
+        vectors towards the centres of k-means; atoms after one iteration of K-SVD; subspaces of dimension T. All but
+        the first are learned from a sample of the rows. Or atoms of one's own: `Reference` takes them as an array.
     n_reference : int, optional
         The number of singular vectors (by default T), of atoms (k), or of subspaces (k / T). The other references are
         one vector. Of more than T singular vectors each row uses the T that represent it best.
@@ -134,7 +167,7 @@ class DictionaryObjective(TheoremObjective, MeanPilotObjective, NearestObjective
 
     n_components: int = 64
     n_nonzero_coefs: int = 5
-    reference: ReferenceKind = "constant"
+    reference: ReferenceKind | GivenAtoms = "constant"
     n_reference: int | None = None
     beta: float = 0.1
     include_reference: bool = False
@@ -145,6 +178,7 @@ class DictionaryObjective(TheoremObjective, MeanPilotObjective, NearestObjective
         "n_components": WholeNumber(least=1),
         "n_nonzero_coefs": WholeNumber(least=1),
         **{option.parameter: option.constraint for option in REFERENCE_OPTIONS},
+        "reference": REFERENCE_OPTIONS[0].constraint | Instance(GivenAtoms, "GivenAtoms"),
         "positive": Boolean(),
         "max_iter": WholeNumber(least=1),
     }
@@ -165,20 +199,23 @@ class DictionaryObjective(TheoremObjective, MeanPilotObjective, NearestObjective
                 "without error are never drawn, and a dictionary without it may have an error there. Or set beta to "
                 "0.1."
             )
-        if self.n_reference not in (None, 1) and self.reference in _SINGLE_VECTORS:
+        if isinstance(self.reference, GivenAtoms):
+            if self.n_reference is not None:
+                raise ValueError("n_reference is the size of a Reference whose atoms are not given: leave it out.")
+        elif self.n_reference not in (None, 1) and self.reference in _SINGLE_VECTORS:
             raise ValueError(
                 f"n_reference={self.n_reference}, the size of a Reference: {self.reference!r} is one vector. Leave it "
-                "out, or take 'singular', 'ksvd' or 'projective'."
+                "out, or take 'singular', 'kmeans', 'ksvd' or 'projective'."
             )
-        if self.include_reference and self.n_reference is None and self.reference in ("ksvd", "projective"):
+        if self.include_reference and self.n_reference is None and self.reference in _MANY_ATOMS:
             raise ValueError(
                 f"include_reference=True: the reference {self.reference!r} has as many vectors as the dictionary, "
                 "which leaves no atom to learn. Set n_reference, the size of a Reference, to fewer."
             )
         if self.include_reference and self.positive and self.reference not in _SINGLE_VECTORS:
             raise ValueError(
-                f"positive=True: the reference {self.reference!r} has negative entries, and cannot be included. Take "
-                "'constant' or 'mean_line'."
+                "positive=True: the reference may have negative entries, and cannot be included. Take 'constant' or "
+                "'mean_line'."
             )
 
     # -- what a coreset needs ----------------------------------------------------------------
@@ -191,6 +228,10 @@ class DictionaryObjective(TheoremObjective, MeanPilotObjective, NearestObjective
         _dense(block)
         d = block.n_features
         self.n_included(d)
+        if isinstance(self.reference, GivenAtoms):
+            if self.reference.atoms.shape[1] != d:
+                raise ValueError(f"reference has {self.reference.atoms.shape[1]} columns, and the rows have {d}.")
+            return self.reference.atoms
         if self.reference == "constant":
             return np.full((1, d), d**-0.5)
         if self.reference == "mean_point":
@@ -204,6 +245,10 @@ class DictionaryObjective(TheoremObjective, MeanPilotObjective, NearestObjective
             if self.reference == "singular":
                 vectors = _top_directions(X, sample.weights(), min(d, self.n_reference or max_nonzero))
                 return vectors[None] if len(vectors) <= max_nonzero else vectors
+            if self.reference == "kmeans":
+                means = KMeansObjective(n_clusters=self.n_reference or self.n_components, n_init=2)
+                atoms = unit(means.solve(replace(sample, X=X), rng=rng))
+                return atoms if len(atoms) else np.full((1, d), d**-0.5)
             if self.reference == "ksvd":
                 start = data_atoms(X, self.n_reference or self.n_components, rng)
                 coding = Coding(n_nonzero=min(max_nonzero, len(start)))
@@ -232,7 +277,7 @@ class DictionaryObjective(TheoremObjective, MeanPilotObjective, NearestObjective
         atoms = None if known is None else self.reference_atoms(known)
         if atoms is None or len(atoms) != count:  # some constructions draw by another pilot
             atoms = self.reference_atoms(self.pilot(block, rng=rng))
-        return np.concatenate([atoms, start[: len(start) - count]])
+        return np.concatenate([atoms, start[: len(start) - len(atoms)]])
 
     def mean_pilot(self, block: Block) -> Array:
         return column_means(block)
@@ -344,9 +389,11 @@ class DictionaryObjective(TheoremObjective, MeanPilotObjective, NearestObjective
         """The number of vectors of the reference that are atoms, of rows with d columns. Refuses too many."""
         if not self.include_reference:
             return 0
-        if self.reference in _SINGLE_VECTORS:
+        if isinstance(self.reference, GivenAtoms):
+            count = len(self.reference.atoms)
+        elif self.reference in _SINGLE_VECTORS:
             count = 1
-        elif self.reference == "ksvd":
+        elif self.reference in ("kmeans", "ksvd"):
             count = self.n_reference or self.n_components
         else:
             max_nonzero = self._max_nonzero(d, self.n_components)
@@ -356,7 +403,7 @@ class DictionaryObjective(TheoremObjective, MeanPilotObjective, NearestObjective
                 count = max_nonzero * self._n_subspaces(max_nonzero)
         if count > self.n_components:
             raise ValueError(
-                f"include_reference=True keeps {count} vectors of {self.reference!r}, more than n_components="
+                f"include_reference=True keeps {count} vectors of the reference, more than n_components="
                 f"{self.n_components}. Set n_reference, the size of a Reference, to fewer, or n_components to more."
             )
         return count
@@ -376,6 +423,77 @@ class DictionaryObjective(TheoremObjective, MeanPilotObjective, NearestObjective
             return subspace_errors(block.X, params if params.ndim == 3 else params[None])
         chosen, _, error, _ = self._coding(block.n_features, len(params))(block.X, params)
         return np.maximum(chosen[:, 0], 0), error
+
+
+def dictionary_distance(atoms: Any, others: Any) -> float:
+    """How far the atoms (k, d) are from those of another dictionary (m, d), on average: from 0 to 1.
+
+    The mean over the atoms d of the other dictionary of 1 - max |d . a| over the atoms a, all of unit length: 0 where
+    each is found, up to its sign (Aharon, Elad and Bruckstein 2006). It is not symmetric: ``others`` are the true ones.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from tithe.dictionary import dictionary_distance
+    >>> dictionary_distance(-np.eye(3), np.eye(3)[:2]), round(dictionary_distance([[1.0, 1.0]], np.eye(2)), 4)
+    (0.0, 0.2929)
+    """
+    first, second = (check_array(rows, dtype=np.float64) for rows in (atoms, others))
+    if first.shape[1] != second.shape[1]:
+        raise ValueError(f"Atoms of {first.shape[1]} and of {second.shape[1]} entries cannot be compared.")
+    first, second = unit(first), unit(second)
+    if not len(first) or not len(second):
+        raise ValueError("A dictionary has no atom but zeros.")
+    return float(np.maximum(0.0, 1.0 - np.abs(second @ first.T).max(axis=1)).mean())
+
+
+def reference_factor(
+    X: Any,
+    objective: DictionaryObjective,
+    *,
+    sample_weight: Any = None,
+    n_searches: int = 3,
+    coreset_size: int = 5000,
+    random_state: Any = None,
+) -> float:
+    """alpha of the reference D0 on these rows, which Theorem 1 needs: its cost over that of the best dictionary found.
+
+    The best is that of several searches by K-SVD on a coreset; costs are of all rows, in one pass over them. The best
+    of all dictionaries may cost less, and then alpha is larger: this is a lower estimate. `theoretical_size` takes it
+    as ``reference_factor``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from tithe.dictionary import reference_factor
+    >>> from tithe.objectives import DictionaryObjective
+    >>> from tithe.theory import theoretical_size
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(500, 4)) @ rng.normal(size=(4, 12)) + 0.5 * rng.normal(size=(500, 12))
+    >>> objective = DictionaryObjective(n_components=16, n_nonzero_coefs=4, reference="singular", max_iter=5)
+    >>> alpha = reference_factor(X, objective, random_state=0)
+    >>> 1.0 < alpha < 5.0
+    True
+    >>> size = theoretical_size(objective, eps=0.1, n_features=12, reference_factor=alpha).size
+    """
+    check_value("n_searches", n_searches, WholeNumber(least=1))
+    X, _, sample_weight = as_rows(X, None, sample_weight)
+    rows = X if isinstance(X, Source) else as_block(X, None, sample_weight)
+    seed = as_seed(random_state)
+    options: dict[str, Any] = {"objective": objective, "coreset_size": coreset_size, "calibrate": False}
+    coreset = build_coreset(X, sample_weight=sample_weight, random_state=seed, **options)
+    pilot = coreset.pilot
+    if pilot is None:  # all rows are in the coreset
+        pilot = objective.pilot(coreset, rng=rng_for(seed, "pilot"))
+    found = [objective.solve(coreset, rng=rng_for(seed, "search", i)) for i in range(n_searches)]
+
+    def costs(block: Block) -> Array:
+        return np.array([np.add.reduce(block.weights() * objective.cost(block, params)) for params in (pilot, *found)])
+
+    rough, *best = DataPass(rows).total(costs)
+    if min(best) <= objective.relative_rounding * max(rough, _TINY):
+        raise ValueError("A dictionary was found that costs nothing: alpha is infinite. Corollary 2 is for that case.")
+    return float(max(1.0, rough / min(best)))
 
 
 def _dense(block: Block) -> None:

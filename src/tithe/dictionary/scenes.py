@@ -33,7 +33,11 @@ _TILE_HEIGHT, _CAPTION, _GAP = 108, 14, 4  # pixels of a contact sheet
 
 
 class Shot(NamedTuple):
-    """Frames ``start`` to ``stop`` (not included) between two cuts, and the number of their scene."""
+    """Frames ``start`` to ``stop`` (not included) between two cuts, and the number of their scene.
+
+    >>> Shot(0, 250, scene=3).stop
+    250
+    """
 
     start: int
     stop: int
@@ -45,6 +49,14 @@ class Scenes:
     """The shots of a film in order, and the scenes that they belong to, numbered as they first appear.
 
     ``labels`` (n,) has the scene of each frame, ``key_frames`` the most typical frame of each scene.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from tithe.dictionary import Scenes, Shot
+    >>> found = Scenes((Shot(0, 2, 0), Shot(2, 5, 1)), np.array([0, 0, 1, 1, 1]), np.array([1, 3]))
+    >>> found.cuts, found.weights
+    (array([2]), array([2, 3]))
     """
 
     shots: tuple[Shot, ...]
@@ -64,7 +76,15 @@ class Scenes:
 
 @dataclass(frozen=True, eq=False)
 class KeyFrames:
-    """Frames that stand for all: their ``numbers`` in order, how many frames each stands for, and which (n,)."""
+    """Frames that stand for all: their ``numbers`` in order, how many frames each stands for, and which (n,).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from tithe.dictionary import KeyFrames
+    >>> KeyFrames(np.array([0, 7]), np.array([7, 3]), np.repeat([0, 1], [7, 3])).weights
+    array([7, 3])
+    """
 
     numbers: Array
     weights: Array
@@ -190,7 +210,22 @@ def coded_errors(
 
 
 def contact_sheet(film: Film, numbers: Array, captions: list[str], *, columns: int | None = None) -> Array:
-    """Frames side by side with captions below: (height, width, 3) uint8."""
+    """Frames side by side with captions below: (height, width, 3) uint8.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> import numpy as np
+    >>> from PIL import Image
+    >>> from tithe.dictionary import Film, contact_sheet
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     for i in range(3):
+    ...         Image.fromarray(np.full((36, 64), 80 * i, np.uint8)).save(Path(folder, f"{i}.png"))
+    ...     sheet = contact_sheet(Film(folder), np.array([0, 2]), ["0", "2"])
+    >>> sheet.shape, sheet.dtype
+    ((58, 140, 3), dtype('uint8'))
+    """
     from PIL import Image, ImageDraw
 
     height = min(_TILE_HEIGHT, film.shape[0])
