@@ -75,6 +75,7 @@ _BUILT_IN: dict[str, dict[str, str]] = {
         "predict": "tithe.cli.predict:predict",
         "size": "tithe.cli.size:size",
         "stream": "tithe.cli.stream:stream",
+        "warm-up": "tithe.cli.warm_up:warm_up",
     },
     "fit": {},
     "report": {},
