@@ -29,9 +29,10 @@ demo: $(READY)  ## compress, fit, certify and compare on an embedded data set; w
 # up to nine times the CPU
 TESTS := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 
-test: $(READY)  ## lint, all tests that take seconds, and those of equal bits as on other CPUs
+test: $(READY)  ## lint, all tests that take seconds, those of equal bits as on other CPUs, a few fits with the lowest versions
 	$(MAKE) -j2 --output-sync lint quick
 	time $(BIN)/python tools/bits.py --quick
+	time $(BIN)/python tools/matrix.py --fits
 
 # lint runs beside them, on what tests that wait leave of the two cores
 quick: $(READY)
@@ -70,10 +71,9 @@ lint: $(READY)  ## ruff, mypy, import-linter
 papers: $(READY)  ## every table and figure of docs/papers.md, by the papers' protocols; needs the data in DATA=DIR
 	$(BIN)/python benchmarks/theory.py --data $(DATA)
 	$(BIN)/python benchmarks/logistic_paper.py --data $(DATA) --cpu --sets covtype
-	$(BIN)/python benchmarks/logistic_paper.py --data $(DATA) --cpu --sets w8a
+	$(BIN)/python benchmarks/logistic_paper.py --data $(DATA) --cpu --sets w8a --repetitions 3 --methods CABLR ACvS 'RDSF ols' 'RDSF ridge' 'URS, weighted' 'URS, unweighted' tithe 'tithe, polished'
 	$(BIN)/python benchmarks/logistic_paper.py --data $(DATA) --cpu --sets ijcnn1
 	$(BIN)/python benchmarks/logistic_paper.py --data $(DATA) --sets ijcnn1 --cpu --sweep-b --percents 3
-	$(BIN)/python benchmarks/logistic_paper.py --data $(DATA) --sets covtype --cpu --radius 0.1
 	$(BIN)/python benchmarks/logistic_paper.py --data $(DATA) --sets generated --cpu
 	$(BIN)/python benchmarks/rdsf.py --data $(DATA)
 	$(BIN)/python benchmarks/dictionary_paper.py --only synthetic
@@ -95,6 +95,8 @@ bench: $(READY)  ## every number that README and documentation quote, from the d
 	$(call install,bench)
 	$(BIN)/python benchmarks/get_data.py --data $(DATA)
 	$(BIN)/python benchmarks/picture.py --data $(DATA)
+	$(BIN)/python benchmarks/sites.py --data $(DATA) --rows 600000 --seeds 1
+	$(BIN)/python benchmarks/posterior.py --data $(DATA)
 	$(BIN)/python benchmarks/clustering.py --data $(DATA)
 	$(BIN)/python benchmarks/mixtures.py --data $(DATA) --only peers
 	$(BIN)/python benchmarks/mixtures.py --data $(DATA) --only ours

@@ -1,31 +1,37 @@
 """Boosted trees on coresets beside uniform samples, class-balanced samples, and all rows.
 
     python benchmarks/boosting.py --data DIR [--tasks a9a,covtype] [--shares 0.05,0.2] [--seeds 5] [--rows N]
-                                  [--libraries lightgbm,xgboost,histogram] [--rounds 200]
+                                  [--libraries lightgbm,xgboost,histogram] [--rounds 200] [--cells FILE]
 
 Every model stops early on a weighted fifth of the rows that it learns from, and is then fitted to all of these; a
 quarter of the rows is held out and seen by none. "balanced" draws as many rows of each class, with weights; "uniform x
-1.5" has 1.5 times as many rows; "leaves of all rows" is ``polish="leaves"``. On all rows there are a plain fit and,
-with LightGBM, GOSS and bagging of a share of the rows. Scores are log-loss, or the mean squared error of regressions
-over the variance of y; and AUC (mean over classes), or R2.
+1.5" has 1.5 times as many rows; "leaves of all rows" is ``polish="leaves"``, of the first seed. On all rows there are a
+plain fit and, with LightGBM, GOSS, and with LightGBM and XGBoost a share of the rows for each tree. Scores are
+log-loss, or the mean squared error of regressions over the variance of y; and AUC (mean over classes), or R2.
+
+Every fit is a line of ``--cells``; a run that is started again with the same file goes on where it ended, and
+``--only-summary`` makes the tables of what the file holds.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy import sparse
 from sklearn.base import clone, is_classifier
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
+from sklearn.isotonic import IsotonicRegression
 from sklearn.metrics import log_loss, r2_score, roc_auc_score
 
-from common import RESULTS, load_labelled, save, show
+from common import load_labelled, save, show
 from tithe import CoresetEstimator
 from tithe.meta.ensembles import best_rounds, diverged, with_rounds
 from tithe.meta.leaves import leaf_obstacle
@@ -77,7 +83,7 @@ def trees(library: str, classes: bool, rounds: int, **options: Any) -> Any:
         import xgboost
 
         kind = xgboost.XGBClassifier if classes else xgboost.XGBRegressor
-        return kind(n_estimators=rounds, n_jobs=1, learning_rate=0.1, random_state=0)
+        return kind(n_estimators=rounds, n_jobs=1, learning_rate=0.1, random_state=0, **options)
     kind = HistGradientBoostingClassifier if classes else HistGradientBoostingRegressor
     return kind(max_iter=rounds, random_state=0)
 
@@ -91,7 +97,7 @@ def scores(model: Any, X: np.ndarray, y: np.ndarray) -> tuple[float, float]:
     chance = np.full((len(y), len(labels)), 1e-15)
     chance[:, model.classes_] = model.predict_proba(X)
     chance /= chance.sum(axis=1, keepdims=True)
-    columns = labels[1:] if len(labels) == 2 else labels
+    columns = labels[1:] if len(labels) == 2 else np.unique(y)
     return float(log_loss(y, chance, labels=labels)), float(
         np.mean([roc_auc_score(y == k, chance[:, k]) for k in columns])
     )
@@ -124,19 +130,17 @@ def balanced(X: np.ndarray, y: np.ndarray, size: int, seed: int) -> tuple[np.nda
 
 
 def methods(model: Any, X: Any, y: np.ndarray, share: float, seed: int) -> Iterator[tuple[str, Callable[[], Any]]]:
-    """Each method by name; the first says what a row is foretold to be worth."""
+    """Each method by name."""
     options = {"validation_fraction": 0.0, "early_stopping": STOP, "random_state": seed}
     size = round(share * len(y))
     uniform = {"construction": "uniform", **options}
+    more = min(len(y) - 1, 3 * size // 2)
     yield "coreset", lambda: CoresetEstimator(model, coreset_size=size, **options).fit(X, y)
     yield "uniform", lambda: CoresetEstimator(model, coreset_size=size, **uniform).fit(X, y)
-    yield (
-        "uniform x 1.5",
-        lambda: CoresetEstimator(model, coreset_size=min(len(y) - 1, 3 * size // 2), **uniform).fit(X, y),
-    )
+    yield "uniform x 1.5", lambda: CoresetEstimator(model, coreset_size=more, **uniform).fit(X, y)
     if is_classifier(model):
         yield "balanced", lambda: stopped(model, *balanced(X, y, size, seed), seed)
-    if leaf_obstacle(model) is None:
+    if leaf_obstacle(model) is None and seed == 0:
         leaves = {**options, "validation_fraction": 0.05, "polish": "leaves"}
         yield "leaves of all rows", lambda: CoresetEstimator(model, coreset_size=size, **leaves).fit(X, y)
 
@@ -145,102 +149,154 @@ def on_all_rows(model: Any, library: str, shares: list[float]) -> Iterator[tuple
     yield "all rows", model
     if library == "lightgbm":
         yield "GOSS on all rows", clone(model).set_params(data_sample_strategy="goss")
+    if library != "histogram":
+        often = {"subsample_freq": 1} if library == "lightgbm" else {}
         for share in shares:
-            yield f"bagging {share:.0%} of all rows", clone(model).set_params(subsample=share, subsample_freq=1)
+            yield f"bagging {share:.0%} of all rows", clone(model).set_params(subsample=share, **often)
 
 
-def run(folder: Path, name: str, library: str, arguments: argparse.Namespace) -> dict[str, Any]:
-    """All methods on one task: medians over the seeds of losses, goodness and seconds of the processor."""
+# -- fits and their file -----------------------------------------------------------------------
+
+
+@dataclass
+class Cells:
+    """The fits of a run: loss, goodness, seconds of the processor and foretold worth, by what was fitted."""
+
+    path: Path | None
+    found: dict[tuple[Any, ...], dict[str, float]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.path is not None and self.path.exists():
+            for line in self.path.read_text().splitlines():
+                key, cell = json.loads(line)
+                self.found[tuple(key)] = cell
+
+    def add(self, key: tuple[Any, ...], measure: Callable[[], dict[str, float]]) -> None:
+        if key in self.found:
+            return
+        self.found[key] = measure()
+        if self.path is not None:
+            with self.path.open("a") as file:
+                file.write(json.dumps([key, self.found[key]]) + "\n")
+
+    def of(self, *key: Any) -> dict[tuple[str, float, int], dict[str, float]]:
+        """The fits of a library and a task, by method, share and seed."""
+        return {found[len(key) :]: cell for found, cell in self.found.items() if found[: len(key)] == key}
+
+
+def run(cells: Cells, folder: Path, library: str, name: str, arguments: argparse.Namespace) -> None:
+    """Every method on one task."""
     X, y = load(folder, name)
     rng = np.random.default_rng(0)
     order = rng.permutation(len(y))[: arguments.rows]
     n_held = round(HELD_OUT * len(order))
     test, train = np.sort(order[:n_held]), np.sort(order[n_held:])
+    if library == "histogram" and sparse.issparse(X):
+        X = X.toarray()  # it takes no other rows
+    X_test, y_test, X, y = X[test], y[test], X[train], y[train]
     model = trees(library, name not in REGRESSIONS, arguments.rounds)
-    outcomes: dict[tuple[str, float], list[tuple[float, float, float]]] = {}
 
-    def measure(method: str, share: float, fit: Callable[[], Any]) -> Any:
+    def measured(fit: Callable[[], Any]) -> dict[str, float]:
         start = time.process_time()
         fitted = fit()
-        seconds = time.process_time() - start
-        outcomes.setdefault((method, share), []).append((*scores(fitted, X[test], y[test]), seconds))
-        return fitted
+        cell = {"cpu": time.process_time() - start, "rows": len(y), "classes": len(np.unique(y))}
+        cell["loss"], cell["good"] = scores(fitted, X_test, y_test)
+        if isinstance(fitted, CoresetEstimator):
+            cell["worth"] = fitted.coreset_.provenance.get("row_worth", 1.0)
+        return cell
 
-    worth: dict[float, list[float]] = {}
-    methods_of_first = methods(model, X[train], y[train], arguments.shares[0], 0)
-    next(methods_of_first)[1]()  # compiles
+    next(methods(model, X, y, arguments.shares[0], 0))[1]()  # compiles
+    for method, whole in on_all_rows(model, library, arguments.shares):
+        fit = partial(stopped, whole, X, y, None, 0)
+        cells.add((library, name, method, 1.0, 0), partial(measured, fit))
     for share in arguments.shares:
         for seed in range(arguments.seeds):
-            for method, fit in methods(model, X[train], y[train], share, seed):
-                fitted = measure(method, share, fit)
-                if method == "coreset":
-                    worth.setdefault(share, []).append(fitted.coreset_.provenance["row_worth"])
-    for method, whole in on_all_rows(model, library, arguments.shares):
-        measure(method, 1.0, lambda whole=whole: stopped(whole, X[train], y[train], None, 0))
-    cells = []
-    for (method, share), found in outcomes.items():
-        loss, good, cpu = np.array(found).T
-        cell = {
-            "method": method,
-            "share": share,
-            "loss": np.median(loss),
-            "good": np.median(good),
-            "cpu": np.median(cpu),
-        }
-        if (method, share) != ("uniform", share) and ("uniform", share) in outcomes:
-            theirs = np.array(outcomes["uniform", share])
-            cell |= {"to uniform": np.median(loss / theirs[:, 0]), "more good": np.median(good - theirs[:, 1])}
-        if method == "coreset":
-            cell["worth"] = np.median(worth[share])
-        cells.append({key: value if isinstance(value, str) else float(value) for key, value in cell.items()})
-    n_classes = len(np.unique(y)) if is_classifier(model) else 0
-    return {"rows": len(train), "columns": int(X.shape[1]), "classes": n_classes, "cells": cells}
+            for method, fit in methods(model, X, y, share, seed):
+                cells.add((library, name, method, share, seed), partial(measured, fit))
 
 
-def summary(results: dict[str, Any], shares: list[float]) -> list[dict[str, Any]]:
-    """Losses over that of all rows, one line a task and share, and seconds of the processor."""
-    table = []
-    for name, task in results.items():
-        cells = {(cell["method"], cell["share"]): cell for cell in task["cells"]}
-        full = cells["all rows", 1.0]
-        for share in shares:
-            ours = cells["coreset", share]
-            line = {"task": name, "share": share, "rows": task["rows"]}
-            line |= {"foretold worth": ours["worth"], "worth seen": worth_seen(cells, share)}
-            line |= {
-                method: cells[method, share]["loss"] / full["loss"] for method in METHODS if (method, share) in cells
-            }
-            line |= {"coreset / uniform": ours["to uniform"], "more AUC or R2": ours["more good"]}
-            table.append(line | {"cpu / all rows": ours["cpu"] / full["cpu"]})
+# -- tables ------------------------------------------------------------------------------------
+
+
+def summary(cells: Cells, library: str, name: str, shares: list[float]) -> list[dict[str, Any]]:
+    """Losses over that of all rows, medians over the seeds, a line for each share."""
+    found, table = cells.of(library, name), []
+    if ("all rows", 1.0, 0) not in found:
+        return []
+    full = found["all rows", 1.0, 0]
+    for share in shares:
+        values = {method: _seeds(found, method, share) for method in METHODS}
+        ours, theirs = values["coreset"], values["uniform"]
+        seeds = sorted(ours.keys() & theirs.keys() & values["uniform x 1.5"].keys())
+        if not seeds:
+            continue
+        line: dict[str, Any] = {"task": name, "share": share, "rows": full["rows"], "seeds": len(seeds)}
+        line["foretold worth"] = _median(ours[seed]["worth"] for seed in seeds)
+        line["worth seen"] = worth_seen(found, share, shares)
+        for method, of_seeds in values.items():
+            if of_seeds:
+                line[method] = _median(cell["loss"] for cell in of_seeds.values()) / full["loss"]
+        line["coreset / uniform"] = _median(ours[seed]["loss"] / theirs[seed]["loss"] for seed in seeds)
+        line["more AUC or R2"] = _median(ours[seed]["good"] - theirs[seed]["good"] for seed in seeds)
+        line["cpu / all rows"] = _median(cell["cpu"] for cell in ours.values()) / full["cpu"]
+        table.append(line)
     return table
 
 
-def whole_rows(results: dict[str, Any]) -> dict[str, Any]:
-    """Losses and goodness of what is fitted to all rows, by library and task."""
+def _seeds(found: dict[tuple[str, float, int], Any], method: str, share: float) -> dict[int, Any]:
+    return {seed: cell for (name, part, seed), cell in found.items() if (name, part) == (method, share)}
+
+
+def _median(values: Iterable[float]) -> float:
+    return float(np.median(list(values)))
+
+
+def worth_seen(found: dict[tuple[str, float, int], Any], share: float, shares: list[float]) -> float:
+    """Uniform rows that reach the loss of the coreset, for each of its rows.
+
+    The loss of uniform samples falls with the number of rows: that of all shares, of 1.5 times as many rows, and of all
+    rows, made monotone, with lines between their logarithms. At most all rows are as good.
+    """
+    places = [("uniform", part, part) for part in shares]
+    places += [("uniform x 1.5", part, 1.5 * part) for part in shares]
+    places += [("all rows", 1.0, 1.0)]
+    points = [(part, _seeds(found, method, key)) for method, key, part in places]
+    points = sorted((part, _median(cell["loss"] for cell in of.values())) for part, of in points if of)
+    parts, losses = np.log([part for part, _ in points]), np.log([loss for _, loss in points])
+    losses = IsotonicRegression(increasing=False).fit_transform(parts, losses)
+    ours = np.log(_median(cell["loss"] for cell in _seeds(found, "coreset", share).values()))
+    return float(np.exp(np.interp(-ours, -losses, parts)) / share)
+
+
+def verdict(table: list[dict[str, Any]]) -> dict[str, Any]:
+    """How often the default beats as many uniform rows, and where it loses most."""
+    large = [line for line in table if line["share"] >= 0.05]
+    worst = max(table, key=lambda line: line["coreset / uniform"])
+    lowest = min(large, key=lambda line: line["more AUC or R2"])
     return {
-        library: {
-            name: {cell["method"]: [cell["loss"], cell["good"]] for cell in task["cells"] if cell["share"] == 1.0}
-            for name, task in tasks.items()
-        }
-        for library, tasks in results.items()
+        "cells": len(table),
+        "cells from 5 %": len(large),
+        "wins from 5 %": sum(line["coreset / uniform"] < 1.0 for line in large),
+        "level from 5 %": sum(line["coreset / uniform"] == 1.0 for line in large),
+        "largest loss to uniform": worst["coreset / uniform"],
+        "where": f"{worst['task']}, {worst['share']:.0%}",
+        "least more AUC or R2 from 5 %": lowest["more AUC or R2"],
+        "where that is": f"{lowest['task']}, {lowest['share']:.0%}",
     }
 
 
-def worth_seen(cells: dict[tuple[str, float], Any], share: float) -> float:
-    """Uniform rows that reach the loss of one row of the coreset, by a line through uniform rows and 1.5 times as many.
-
-    The line is one of logarithms: of the loss above the smallest of any method, and of the number of rows.
-    """
-    best = min(cell["loss"] for cell in cells.values()) * 0.999
-    ours, one, more = (np.log(cells[name, share]["loss"] - best) for name in ("coreset", "uniform", "uniform x 1.5"))
-    slope = (one - more) / np.log(1.5)
-    return float(np.exp(min((one - ours) / slope, np.log(99.0)))) if slope > 0.05 else float("nan")
+def whole_rows(cells: Cells, library: str, names: list[str]) -> dict[str, Any]:
+    """Losses and goodness of what is fitted to all rows, by task."""
+    return {
+        name: {key[0]: [cell["loss"], cell["good"]] for key, cell in cells.of(library, name).items() if key[1] == 1.0}
+        for name in names
+    }
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True)
-    every = ",".join((*TWO_CLASSES, *OTHERS, *MANY_CLASSES, *REGRESSIONS))
+    every = ",".join((*TWO_CLASSES, *OTHERS, *REGRESSIONS, *MANY_CLASSES))
     parser.add_argument("--tasks", default=every)
     parser.add_argument("--libraries", default="lightgbm")
     parser.add_argument("--shares", default="0.01,0.05,0.2")
@@ -248,30 +304,29 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=200)
     parser.add_argument("--rows", type=int, help="use only so many rows of each task, held out ones included")
     parser.add_argument("--name", default="boosting", help="of the file of results")
-    parser.add_argument(
-        "--resume", action="store_true", help="keep the tasks that the file has, of a run that ended early"
-    )
+    parser.add_argument("--cells", type=Path, help="keep every fit in this file, and fit nothing that it holds")
+    parser.add_argument("--only-summary", action="store_true")
     arguments = parser.parse_args()
     arguments.shares = [float(share) for share in arguments.shares.split(",")]
-    results: dict[str, Any] = {}
-    if arguments.resume:
-        sys.argv.remove("--resume")  # the file says what makes it in one run
-        results = json.loads((RESULTS / f"{arguments.name}.json").read_text())["libraries"]
-    for library in arguments.libraries.split(","):
-        results.setdefault(library, {})
-        for name in arguments.tasks.split(","):
-            if name in results[library]:
-                continue
-            results[library][name] = run(arguments.data, name, library, arguments)
-            print(*summary({name: results[library][name]}, arguments.shares), sep="\n", flush=True)
-            save(arguments.name, {"libraries": results})
-    summaries = {library: summary(tasks, arguments.shares) for library, tasks in results.items()}
-    save(arguments.name, {"summary": summaries, "all rows": whole_rows(results)})  # the rest is in the summary
+    libraries, names = arguments.libraries.split(","), arguments.tasks.split(",")
+    cells = Cells(arguments.cells)
+    for library in libraries if not arguments.only_summary else []:
+        for name in names:
+            run(cells, arguments.data, library, name, arguments)
+            print(*summary(cells, library, name, arguments.shares), sep="\n", flush=True)
+    tables = {
+        library: [line for name in names for line in summary(cells, library, name, arguments.shares)]
+        for library in libraries
+    }
+    verdicts = {library: verdict(table) for library, table in tables.items()}
+    whole = {library: whole_rows(cells, library, names) for library in libraries}
+    save(arguments.name, {"summary": tables, "verdict": verdicts, "all rows": whole})
     columns = ["task", "share", "rows", "foretold worth", "worth seen", *METHODS]
     columns += ["coreset / uniform", "more AUC or R2", "cpu / all rows"]
-    for library, lines in summaries.items():
+    for library, lines in tables.items():
         title = f"{library}: median held-out loss over that of all rows"
         show(title, columns, [[line.get(column, "-") for column in columns] for line in lines])
+        print(verdicts[library])
 
 
 if __name__ == "__main__":

@@ -283,7 +283,8 @@ def fits_of(problem: Generated | Stored, seeds: range, sizes: Any, polish: Any) 
         of_set: list[dict[str, Any]] = []
         for size in sizes:
             default = problem.model(X, size)
-            uniform = problem.model(X, size).set_params(construction="uniform", calibrate=False)
+            uniform = problem.model(X, size).set_params(construction="uniform")
+            uniform.calibrate = False  # not all learners have it as a parameter
             for seed in seeds if isinstance(problem, Stored) else [s for s in seeds if s // SEEDS_PER_SET == number]:
                 ways = [(default, step) for step in polish] + [(uniform, 0)] * (0 in polish)
                 for model, step in ways:

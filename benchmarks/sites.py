@@ -2,10 +2,11 @@
 
     python benchmarks/sites.py --data DIR
 
-k-means. Rows are divided among 1, 5 and 20 sites: evenly at random, or unevenly (each site has 1.5 times the rows of
+k-means. Rows are divided among 1 and 10 sites: evenly at random, or unevenly (each site has 1.5 times the rows of
 the next) and by cluster, so that every site has clusters that others lack. Each method ends with the same number of
 rows. The cost of a fit on them is that on all rows, over the least cost of all fits on that set. Distortion is over
-random queries that were drawn beforehand.
+random queries that were drawn beforehand. Rows and bytes sent are those of the Parquet files that leave the sites, and
+of pilots that are sent to them; beside them all rows, as a Parquet file of each site.
 """
 
 from __future__ import annotations
@@ -13,17 +14,42 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from common import load_rows, save, show
-from tithe import Block, Coreset, build_coreset, distortion, merge_coresets
+from tithe import Block, Coreset, build_coreset, distortion, merge_coresets, save_coreset
 from tithe.objectives import KMeansObjective
 from tithe.reduce.distortion import random_queries
-from tithe.reduce.merge import site_sizes
+from tithe.theory import site_sizes
 
 Sites = list[np.ndarray]
+Sent = tuple[int, int]  # rows and bytes
+COLUMNS = ("sites", "method", "cost", "worst", "distortion", "rows", "rows_sent", "bytes_sent")
+
+
+def file_bytes(write: Callable[[Path], object]) -> int:
+    """The length of a file."""
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "sent.parquet"
+        write(path)
+        return path.stat().st_size
+
+
+def sent_by(coresets: list[Coreset], pilot: np.ndarray | None) -> Sent:
+    """What leaves the sites, and the pilot that goes to each of them but the first."""
+    files = sum(file_bytes(lambda path, coreset=coreset: save_coreset(coreset, path)) for coreset in coresets)
+    return sum(map(len, coresets)), files + (0 if pilot is None else (len(coresets) - 1) * pilot.nbytes)
+
+
+def all_rows_sent(sites: Sites) -> Sent:
+    tables = [pa.table({f"x{j}": X[:, j] for j in range(X.shape[1])}) for X in sites]
+    files = (file_bytes(lambda path, table=table: pq.write_table(table, path, compression="zstd")) for table in tables)
+    return sum(map(len, sites)), sum(files)
 
 
 def divided(X: np.ndarray, n_sites: int, kind: str, rng: np.random.Generator) -> Sites:
@@ -51,12 +77,14 @@ def by_sensitivity(small: list[Coreset], total: int) -> list[int]:
     return np.maximum(1, np.floor(share / share.sum() * total)).astype(int).tolist()
 
 
-def methods(sites: Sites, objective: KMeansObjective, size: int, seed: int) -> dict[str, Callable[[], Coreset]]:
-    """Ways to a coreset of ``size`` rows of all sites."""
+def methods(
+    sites: Sites, objective: KMeansObjective, size: int, seed: int
+) -> dict[str, Callable[[], tuple[Coreset, Sent]]]:
+    """Ways to a coreset of ``size`` rows of all sites, and what was sent for it."""
 
-    def built(sizes: list[int], **options: Any) -> list[Coreset]:
+    def built(sizes: list[int], pilot: np.ndarray | None = None) -> list[Coreset]:
         return [
-            build_coreset(X, objective=objective, coreset_size=m, random_state=1000 * seed + i, **options)
+            build_coreset(X, objective=objective, coreset_size=m, random_state=1000 * seed + i, pilot=pilot)
             for i, (X, m) in enumerate(zip(sites, sizes, strict=True))
         ]
 
@@ -64,17 +92,17 @@ def methods(sites: Sites, objective: KMeansObjective, size: int, seed: int) -> d
     equal = [size // n_sites] * n_sites
     small = built(equal)
 
-    def union(sizes: list[int]) -> Coreset:
-        return merge_coresets(built(sizes), random_state=seed)
+    def union(sizes: list[int], pilot: np.ndarray | None = None) -> tuple[Coreset, Sent]:
+        coresets = built(sizes, pilot)
+        return merge_coresets(coresets, random_state=seed), sent_by(coresets, pilot)
 
-    def merged(pilot: np.ndarray | None) -> Coreset:
-        return merge_coresets(built([size] * n_sites, pilot=pilot), coreset_size=size, random_state=seed)
+    def merged(pilot: np.ndarray | None) -> tuple[Coreset, Sent]:
+        coresets = built([size] * n_sites, pilot)
+        return merge_coresets(coresets, coreset_size=size, random_state=seed), sent_by(coresets, pilot)
 
     return {
-        "union, equal sizes": lambda: merge_coresets(small, random_state=seed),
-        "union, equal sizes, pilot of the first site": lambda: merge_coresets(
-            built(equal, pilot=small[0].pilot), random_state=seed
-        ),
+        "union, equal sizes": lambda: union(equal),
+        "union, equal sizes, pilot of the first site": lambda: union(equal, small[0].pilot),
         "union, sizes by rows": lambda: union(site_sizes(small, size, by="weight")),
         "union, sizes by cost": lambda: union(site_sizes(small, size, random_state=0)),
         "union, sizes by sensitivity": lambda: union(by_sensitivity(small, size)),
@@ -89,26 +117,28 @@ def compared(X: np.ndarray, k: int, size: int, seeds: int, numbers: list[int]) -
     objective, block = KMeansObjective(n_clusters=k), Block(X=X)
     queries = {"random": random_queries(block, objective, n_bases=4, seed=99)}
 
-    def measured(coreset: Coreset) -> tuple[float, float, int]:
+    def measured(coreset: Coreset, sent: Sent) -> tuple[float, float, int, int, int]:
         centers = objective.solve(coreset, rng=np.random.default_rng(0))
         errors = distortion(block, coreset, objective, queries=queries).summary()["random"]
-        return float(objective.cost(block, centers).sum()), float(errors[0]), len(coreset)
+        return float(objective.cost(block, centers).sum()), float(errors[0]), len(coreset), *sent
 
     options = {"objective": objective, "coreset_size": size}
-    measurements: dict[tuple[str, str], list[tuple[float, float, int]]] = {}
+    measurements: dict[tuple[str, str], list[tuple[float, float, int, int, int]]] = {}
     for seed in range(seeds):
         uniform = build_coreset(X, construction="uniform", calibrate=False, random_state=seed, **options)
-        measurements.setdefault(("1", "weighted uniform"), []).append(measured(uniform))
-        measurements.setdefault(("1", "one build"), []).append(measured(build_coreset(X, random_state=seed, **options)))
+        everything = all_rows_sent([X])
+        measurements.setdefault(("1", "weighted uniform"), []).append(measured(uniform, everything))
+        whole = build_coreset(X, random_state=seed, **options)
+        measurements.setdefault(("1", "one build"), []).append(measured(whole, everything))
         for n_sites in numbers:
             for kind in ("even", "uneven"):
                 sites = divided(X, n_sites, kind, np.random.default_rng(seed))
                 for name, method in methods(sites, objective, size, seed).items():
-                    measurements.setdefault((f"{n_sites} {kind}", name), []).append(measured(method()))
-    best = min(cost for results in measurements.values() for cost, _, _ in results)
+                    measurements.setdefault((f"{n_sites} {kind}", name), []).append(measured(*method()))
+    best = min(cost for results in measurements.values() for cost, *_ in results)
     rows = []
     for (division, method), results in measurements.items():
-        costs, distortions, n_kept = (np.array(column) for column in zip(*results, strict=True))
+        costs, distortions, n_kept, n_sent, n_bytes = (np.array(column) for column in zip(*results, strict=True))
         rows.append(
             {
                 "sites": division,
@@ -117,6 +147,8 @@ def compared(X: np.ndarray, k: int, size: int, seeds: int, numbers: list[int]) -
                 "worst": float(costs.max() / best),
                 "distortion": float(np.median(distortions)),
                 "rows": float(np.median(n_kept)),
+                "rows_sent": float(np.median(n_sent)),
+                "bytes_sent": float(np.median(n_bytes)),
             }
         )
     return rows
@@ -125,12 +157,12 @@ def compared(X: np.ndarray, k: int, size: int, seeds: int, numbers: list[int]) -
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True, help="folder of .npz files with an array X")
-    parser.add_argument("--sets", nargs="+", default=["kddcup99_10pct", "covtype", "letter"])
+    parser.add_argument("--sets", nargs="+", default=["kddcup99_10pct", "covtype"])
     parser.add_argument("--rows", type=int, default=100_000, help="use at most this number of rows of a set")
-    parser.add_argument("--sites", type=int, nargs="+", default=[5, 20])
+    parser.add_argument("--sites", type=int, nargs="+", default=[10])
     parser.add_argument("--clusters", type=int, default=20)
     parser.add_argument("--size", type=int, default=2000)
-    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--seeds", type=int, default=3)
     arguments = parser.parse_args()
     k, size, seeds = arguments.clusters, arguments.size, arguments.seeds
     results: dict[str, Any] = {"clusters": k, "size": size, "seeds": seeds, "sets": {}}
@@ -142,8 +174,8 @@ def main() -> None:
         show(
             f"{name}: {X.shape[0]:,} x {X.shape[1]}, k = {k}, {size} rows, {seeds} seeds\n"
             "cost on all rows of a fit / least cost; distortion over random queries; medians",
-            ["sites", "method", "cost", "worst seed", "distortion", "rows kept"],
-            [[r["sites"], r["method"], r["cost"], r["worst"], r["distortion"], r["rows"]] for r in rows],
+            ["sites", "method", "cost", "worst seed", "distortion", "rows kept", "rows sent", "bytes sent"],
+            [[r[key] for key in COLUMNS] for r in rows],
         )
         results["sets"][name] = rows
     save("sites", results)

@@ -20,25 +20,37 @@ extensions = [
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
     "sphinx.ext.mathjax",
+    "sphinx.ext.viewcode",
     "numpydoc",
+    "sphinx_copybutton",
+    "sphinx_design",
     "sphinx_gallery.gen_gallery",
+    "other_libraries",
+    "page_outputs",
     "reference_pages",
 ]
 source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
 exclude_patterns = ["_build", "README.md"]
 templates_path = ["_templates"]
 
-myst_enable_extensions = ["dollarmath", "amsmath", "deflist"]
+myst_enable_extensions = ["dollarmath", "amsmath", "deflist", "colon_fence"]
 myst_heading_anchors = 3
 
+smartquotes_action = "qe"  # quotes and ellipses; dashes of options stay as they can be copied
+copybutton_prompt_text = r">>> |\.\.\. |\$ "
+copybutton_prompt_is_regexp = True
+copybutton_selector = "div:not(.output) > div.highlight > pre"
+
 html_theme = "pydata_sphinx_theme"
-html_title = f"tithe {tithe.__version__}"
+html_title = "tithe"
 html_static_path = ["_static"]
-html_css_files = ["phone.css"]
+html_css_files = ["pages.css"]
 html_context = {"default_mode": "auto"}  # light or dark as the reader has it; the theme complains of an empty one
-html_show_sourcelink = False
+html_show_sourcelink = False  # the code of public names is linked: [source]
 html_theme_options = {
-    "header_links_before_dropdown": 4,  # more take a second line at 1,200 pixels
+    # a text until several versions are published: then "version-switcher", which reads a list of them
+    "navbar_end": ["version", "theme-switcher"],
+    "header_links_before_dropdown": 3,  # more take a second line at 1,200 pixels
     "show_toc_level": 2,
     "navigation_with_keys": False,
     "secondary_sidebar_items": ["page-toc"],
@@ -46,6 +58,7 @@ html_theme_options = {
 # pages at the top have none below them: the navigation of their section would be empty
 html_sidebars = {path.stem: [] for path in HERE.glob("*.md")}
 
+default_role = "py:obj"  # names in docstrings are links, also those of scikit-learn
 autosummary_generate = True
 autodoc_typehints = "none"  # numpydoc shows the types that docstrings state
 autodoc_member_order = "bysource"

@@ -9,6 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from reference_pages import public_names
 from sklearn.base import BaseEstimator
 
 import tithe
@@ -23,13 +24,6 @@ def test_public_names_import_and_are_documented(name: str) -> None:
     thing = getattr(tithe, name)
     assert callable(thing)
     assert (thing.__doc__ or "").strip()
-
-
-def public_names() -> dict[str, list[str]]:
-    """The public names of each public module, as the documentation lists them."""
-    path = Path(__file__).parents[1] / "docs" / "_ext" / "reference_pages.py"
-    names: dict[str, list[str]] = runpy.run_path(str(path))["public_names"]()
-    return names
 
 
 def test_every_public_name_has_an_example_that_runs() -> None:

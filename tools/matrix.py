@@ -6,6 +6,7 @@ own. A Python that is neither installed nor can be downloaded is a row that says
     python tools/matrix.py                            # every row; an hour or more on two cores
     python tools/matrix.py --only 3.11-lowest         # some rows
     python tools/matrix.py --quick                    # the lowest versions, tests that hang on those of other packages
+    python tools/matrix.py --fits                     # the lowest versions of what tithe needs: a few fits, in seconds
     python tools/matrix.py --python /opt/py/bin/python3.14    # an interpreter that is not on the path
     python tools/matrix.py -- tests/reduce/test_build.py     # what follows -- goes to pytest
 """
@@ -59,9 +60,11 @@ class CannotBeHad(Exception):
 
 def main() -> int:
     arguments = parsed()
+    FOLDER.mkdir(exist_ok=True)
+    if arguments.fits:
+        return few_fits(arguments.uv, arguments.python)
     if arguments.quick:
         arguments.only, arguments.pytest = ["3.11-lowest"], [*QUICK, *arguments.pytest]
-    FOLDER.mkdir(exist_ok=True)
     rows, good = [HEADER], True
     for environment in ENVIRONMENTS:
         if arguments.only and environment.name not in arguments.only:
@@ -85,19 +88,35 @@ def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", action="append", choices=[e.name for e in ENVIRONMENTS], help="a row to run")
     parser.add_argument("--quick", action="store_true", help="a few tests with the lowest versions")
+    parser.add_argument("--fits", action="store_true", help="a few fits with the lowest versions")
     parser.add_argument("--python", action="append", default=[], metavar="PATH", help="an interpreter to use")
     parser.add_argument("--uv", default=shutil.which("uv", path=Path(sys.executable).parent) or "uv", metavar="PATH")
     parser.add_argument("pytest", nargs="*", help="arguments of pytest")
     return parser.parse_args()
 
 
-def make_environment(environment: Environment, uv: str, given: list[str]) -> Path:
-    """The interpreter of a new environment in which tithe and its tests are installed."""
-    folder = FOLDER / environment.name
+def few_fits(uv: str, given: list[str]) -> int:
+    """Fits where nothing but the lowest versions of what tithe needs is installed.
+
+    The loops run as Python: to compile them takes longer than all else. Where PyPI cannot be reached it says so.
+    """
+    try:
+        python = make_environment(Environment(LOWEST_PYTHON, "lowest"), uv, given, extras=())
+    except CannotBeHad as error:
+        print(f"not run: {error}")
+        return 0
+    command = [python, ROOT / "tools" / "few_fits.py"]
+    return subprocess.run(command, cwd=ROOT, env=os.environ | {"NUMBA_DISABLE_JIT": "1"}, check=False).returncode
+
+
+def make_environment(environment: Environment, uv: str, given: list[str], extras: tuple[str, ...] = ("dev",)) -> Path:
+    """The interpreter of a new environment in which tithe is installed, and what its tests need."""
+    folder = FOLDER / "-".join((environment.name, *extras))
     checked(uv, "venv", "--quiet", "--clear", "--python", interpreter(environment.python, uv, given), folder)
     python = folder / "bin" / "python"
     install = (uv, "pip", "install", "--quiet", "--python", python)
-    wanted = ["--only-binary", ":all:", "-r", ROOT / "pyproject.toml", "--extra", "dev"]
+    wanted = ["--only-binary", ":all:", "-r", ROOT / "pyproject.toml"]
+    wanted += [part for extra in extras for part in ("--extra", extra)]
     if environment.versions.startswith("lowest"):
         left_out = FOLDER / "left-out.txt"
         left_out.write_text(LEFT_OUT)

@@ -1,7 +1,8 @@
 """Values that a claim of docs/papers.md needs from many places of the kept results, by name: see tools/papers.py.
 
 Each function returns its values by name. A cell is one data set reduced to one size, or one picture reduced to one
-size. Scores are called the same within ``WITHIN``, times and errors within ``NEAR`` of the larger one.
+size. Two scores are called the same if they differ by at most ``WITHIN``, or by two standard errors of the difference;
+errors within ``NEAR`` of the larger one. Of times only the direction counts: faster or slower by two standard errors.
 """
 
 from __future__ import annotations
@@ -15,15 +16,16 @@ from typing import Any
 
 import numpy as np
 from quoted_numbers import load
+from scipy import stats
 
 WITHIN = 0.02  # scores that differ by at most this are called the same
-NEAR = 0.2  # so are times, errors and rates that differ by at most this share of the larger one
+NEAR = 0.2  # so are errors and rates that differ by at most this share of the larger one
+ERRORS = 2.0  # standard errors that a difference must have not to be called chance
 SETS = {  # the sets of the logistic paper that are there, and their results
     "Covertype": "logistic_paper_covtype",
     "w8a": "logistic_paper_w8a",
     "ijcnn1": "logistic_paper_ijcnn1",
 }
-MORE_SETS = SETS | {"Covertype, R = 0.1": "logistic_paper_radius_0_1_covtype"}
 REGRESSORS = ("RDSF ols", "RDSF ridge", "RDSF lasso", "RDSF elasticnet")
 
 Cell = dict[str, dict[str, Any]]  # a row of results by the name of its method
@@ -35,26 +37,47 @@ def near(first: float, second: float) -> bool:
 
 
 def cells(wanted: str, *methods: str) -> list[Cell]:
-    """The cells of a set, or of "all" sets, or of "all and R = 0.1"; only those that have all the methods."""
-    names = {"all": list(SETS), "all and R = 0.1": list(MORE_SETS)}.get(wanted, [wanted])
-    tables = [table for name in names for table in load(MORE_SETS[name])["tables"].values()]
-    found = [{row["method"]: row for row in table} for table in tables]
+    """The cells of a set, or of "all" sets; only those that have all the methods."""
+    names = list(SETS) if wanted == "all" else [wanted]
+    found = []
+    for name in names:
+        results = load(SETS[name])
+        for table in results["tables"].values():
+            found.append({row["method"]: {**row, "repetitions": results["repetitions"]} for row in table})
     return [cell for cell in found if set(methods) <= set(cell)]
+
+
+def standard_error(row: dict[str, Any], score: str) -> float:
+    """Of the mean of a score over the repetitions; 0 where these are not known."""
+    return float(row.get(f"{score}_std", 0.0) / math.sqrt(max(1, row.get("repetitions", 1) - 1)))
+
+
+def chance(first: dict[str, Any], second: dict[str, Any], score: str) -> float:
+    """The largest difference of two scores that is called the same."""
+    both = math.hypot(standard_error(first, score), standard_error(second, score))
+    return max(WITHIN, ERRORS * both)
+
+
+def direction(row: dict[str, Any]) -> int:
+    """Beside all rows: 1 faster, -1 slower, 0 neither by two standard errors of the logarithm of the ratio."""
+    log, error = math.log(row["speedup"]), standard_error(row, "log_speedup")
+    return 0 if abs(log) <= ERRORS * error else (1 if log > 0.0 else -1)
 
 
 # -- logistic regression -----------------------------------------------------------------------------
 
 
 def differences(wanted: str, first: str, second: str, score: str) -> Values:
-    """Score of the first method less that of the second, by cell."""
-    found = [cell[first][score] - cell[second][score] for cell in cells(wanted, first, second)]
+    """Score of the first method less that of the second, by cell; which of them are more than chance."""
+    pairs = [(cell[first], cell[second]) for cell in cells(wanted, first, second)]
+    found = [(one[score] - other[score], chance(one, other, score)) for one, other in pairs]
     return {
         "cells": len(found),
-        "least": min(found),
-        "largest": max(found),
-        "widest": max(abs(difference) for difference in found),
-        "better": sum(difference > WITHIN for difference in found),
-        "not_worse": sum(difference >= -WITHIN for difference in found),
+        "least": min(found)[0],
+        "largest": max(found)[0],
+        "widest": max(abs(difference) for difference, _ in found),
+        "better": sum(difference > limit for difference, limit in found),
+        "not_worse": sum(difference >= -limit for difference, limit in found),
     }
 
 
@@ -65,12 +88,12 @@ def seconds(wanted: str, first: str, second: str) -> Values:
 
 
 def fastest() -> Values:
-    """How often a method is faster than both ACvS and RDSF, or than one of them, by more than NEAR."""
+    """How often a method is faster than both ACvS and RDSF, or than one of them."""
     accelerated, others = ("ACvS", "RDSF ols"), ("Full", "CABLR")
     found = cells("all", *accelerated, *others, "URS, unweighted")
 
     def beats(cell: Cell, method: str, than: str) -> bool:
-        return cell[method]["seconds"] < (1.0 - NEAR) * cell[than]["seconds"]
+        return cell[method]["seconds"] < cell[than]["seconds"]
 
     return {
         "cells": len(found),
@@ -89,18 +112,19 @@ def clustering() -> Values:
     """The share of CABLR's time that its clusters take, by cell, and how often it is slower than all rows."""
     found = [cell["CABLR"] for cell in cells("all", "CABLR")]
     shares = [row["passes"]["clustering"] / row["pass"] for row in found]
-    slower = sum(row["speedup"] < 1.0 - NEAR for row in found)
+    slower = sum(direction(row) < 0 for row in found)
     return {"cells": len(found), "least": min(shares), "largest": max(shares), "slower": slower}
 
 
 def regressors() -> Values:
     """How often least squares is the best of the regressors, or within WITHIN of it; the spread of their accuracies."""
-    found = cells("all and R = 0.1", *REGRESSORS)
-    behind = [
-        max(cell[name][score] for name in REGRESSORS) - cell["RDSF ols"][score]
+    found = cells("all", *REGRESSORS)
+    best_of = [
+        (cell["RDSF ols"], max((cell[name] for name in REGRESSORS), key=lambda row, score=score: row[score]), score)
         for cell in found
         for score in ("aupr", "auroc", "f1")
     ]
+    behind = [(best[score] - ols[score], chance(ols, best, score)) for ols, best, score in best_of]
     accuracies = [[cell[name]["accuracy"] for name in REGRESSORS] for cell in found]
     best = Counter(
         max(REGRESSORS, key=lambda name, cell=cell, score=score: cell[name][score])
@@ -112,7 +136,7 @@ def regressors() -> Values:
         "half": len(behind) / 2,
         "best": best["RDSF ols"],
         "others": ", ".join(f"{name.removeprefix('RDSF ')} {best[name]}" for name in REGRESSORS[1:]),
-        "close": sum(difference <= WITHIN for difference in behind),
+        "close": sum(difference <= limit for difference, limit in behind),
         "accuracies": len(accuracies),
         "alike": sum(max(values) - min(values) <= WITHIN for values in accuracies),
         "widest": max(max(values) - min(values) for values in accuracies),
@@ -183,7 +207,15 @@ def planted(atoms: str) -> Values:
         "less_than_uniform": varies_less("uniform"),
         "least": min(kept),
         "largest": max(kept),
+        "chance": _same_mean(kept, [row["coreset"]["distance"]["variance"] for row in reduced], trials),
     }
+
+
+def _same_mean(means: list[float], variances: list[float], trials: int) -> float:
+    """The chance of means that differ as much if they were all one: analysis of variance."""
+    between = trials * statistics.variance(means)
+    within = statistics.mean(variances) * trials / (trials - 1)
+    return float(stats.f.sf(between / within, len(means) - 1, len(means) * (trials - 1)))
 
 
 def slope(atoms: str) -> Values:
@@ -292,10 +324,20 @@ def pictures(size: int | str) -> Values:
     }
 
 
+# -- margin distributions ----------------------------------------------------------------------------
+
+
+def digits(lam: float) -> Values:
+    """Digits of the gap that a round of CoresetSVRG gains on Covertype, with n/4 centres, beside those of SVRG."""
+    (found,) = (row for row in load("odm_svrg")["sets"] if row["set"] == "covtype" and row["lam"] == lam)
+    rates = {"ours": "n / 4, steps on all", "svrg": "SVRG"}
+    return {name: -math.log10(found["methods"][method]["rate"]) for name, method in rates.items()}
+
+
 COMPARISONS: dict[str, Callable[..., Values]] = {
     function.__name__: function
     for function in (
         *(differences, seconds, fastest, accelerations, clustering, regressors, growth, samples),
-        *(planted, slope, fewer_iterations, drawn_sizes, noise, references, pictures),
+        *(planted, slope, fewer_iterations, drawn_sizes, noise, references, pictures, digits),
     )
 }

@@ -140,23 +140,20 @@ def times() -> Any:
 
 def scores(title: str) -> Any:
     """Figures 3 to 6: the scores of each method by the share of the rows that is kept, ours and published."""
-    lines = [(load(SETS[title])["tables"], "-")]
-    if title == "Covertype":
-        lines.append((load("logistic_paper_radius_0_1_covtype")["tables"], "--"))
-    shares = [float(share) for share in lines[0][0]]
+    tables = load(SETS[title])["tables"]
+    shares = [float(share) for share in tables]
     published = [row for row in published_scores() if row["set"] == title]
     figure, panels = plt.subplots(2, 2, figsize=(8, 6))
     for axes, (score, label) in zip(panels.flat, SCORES.items(), strict=True):
         for method, colour in COLOURS.items():
-            for tables, line in lines:
-                found = [(float(share), row_of(table, method)) for share, table in tables.items()]
-                points = sorted((share, row[score]) for share, row in found if row is not None)
-                if points and (line == "-" or method in ("CABLR", "ACvS", "RDSF")):  # the others do not depend on R
-                    axes.plot(*zip(*points, strict=True), color=colour, marker=".", linestyle=line)
+            found = [(float(share), row_of(table, method)) for share, table in tables.items()]
+            points = sorted((share, row[score]) for share, row in found if row is not None)
+            if points:
+                axes.plot(*zip(*points, strict=True), color=colour, marker=".")
             theirs = [row for row in published if row["method"] == method and score in row]
             where = [float(row["percent"]) for row in theirs]
             axes.scatter(where, [float(row[score]) for row in theirs], facecolors="none", edgecolors=colour, s=45)
-        axes.axhline(row_of(lines[0][0][str(shares[0])], "Full")[score], color="black", linewidth=0.8)
+        axes.axhline(row_of(tables[str(shares[0])], "Full")[score], color="black", linewidth=0.8)
         axes.set(xlabel="rows kept, per cent", ylabel=label, xscale="log")
         axes.set_xticks(shares, [f"{share:g}" for share in shares])
     figure.suptitle(title)
@@ -166,10 +163,12 @@ def scores(title: str) -> Any:
 
 
 def regressors() -> Any:
-    """Figures 7 to 9: the scores of RDSF by regressor and size."""
-    figure, panels = plt.subplots(3, len(SETS), figsize=(8.5, 7.5))
-    for column, (title, file) in zip(panels.T, SETS.items(), strict=True):
-        tables = load(file)["tables"]
+    """Figures 7 to 9: the scores of RDSF by regressor and size, on the sets that all of them were run on."""
+    run = {title: load(file)["tables"] for title, file in SETS.items()}
+    last = REGRESSORS[-1]
+    run = {title: tables for title, tables in run.items() if row_of(next(iter(tables.values())), last) is not None}
+    figure, panels = plt.subplots(3, len(run), figsize=(8.5, 7.5))
+    for column, (title, tables) in zip(panels.T, run.items(), strict=True):
         shares = [float(share) for share in tables]
         for axes, score in zip(column, ("aupr", "auroc", "f1"), strict=True):
             for colour, method in enumerate(REGRESSORS):

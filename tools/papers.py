@@ -13,7 +13,10 @@ of tools/paper_comparisons.py and their arguments: with ``compared = {w = ["clus
 ``w_least``. A rule has comparisons such as ``a <= 1`` with " and " between them. Besides the four signs there are
 
 - for scores: ``within`` (the same within 0.02), ``above`` (larger by more), ``not_below`` (not smaller by more);
-- for times, errors and rates: ``near`` (the same within 20 %), ``at_least`` and ``at_most`` (so, or near).
+- for errors and rates: ``near`` (the same within 20 %), ``at_least`` and ``at_most`` (so, or near).
+
+Scores of repetitions are compared with their standard errors, and of times only the direction counts: see
+tools/paper_comparisons.py. A claim that is not confirmed has a ``cause``, one of `CAUSES`.
 """
 
 from __future__ import annotations
@@ -26,18 +29,20 @@ import tomllib
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import quoted_numbers
-from paper_comparisons import COMPARISONS, WITHIN, near
+from paper_comparisons import COMPARISONS, ERRORS, WITHIN, direction, near, standard_error
 from quoted_numbers import load
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "papers.md"
 PUBLISHED = ROOT / "benchmarks" / "published"
 FIGURES = "_static/papers"  # beside the page
-CLAIM_COLUMNS = ("claim", "published", "ours", "command", "verdict")
+CLAIM_COLUMNS = ("claim", "published", "ours", "command", "verdict", "cause")
+CAUSES = ("the source is wrong", "our choice", "time", "negative result", "not explained")
 KINDS = ("confirmed", "not confirmed", "other design", "same formula", "no published value", "not run")
 SCORES = {"f1": "F1", "auroc": "ROC", "accuracy": "accuracy"}
 METHODS = {"RDSF": "RDSF ols", "URS": "URS, unweighted"}  # names of the paper, and of the benchmark
@@ -64,6 +69,11 @@ class Claim:
     ours: str
     command: str
     verdict: str
+    cause: str = ""  # of a claim that is not confirmed
+
+    def __post_init__(self) -> None:
+        if self.cause not in (CAUSES if self.kind == "not confirmed" else ("",)):
+            raise ValueError(f"{self.claim!r}, {self.kind}: cause={self.cause!r}, and not one of {', '.join(CAUSES)}")
 
     @property
     def kind(self) -> str:
@@ -73,7 +83,7 @@ class Claim:
 
 def published() -> dict[str, Any]:
     """What the TOML files of benchmarks/published have; their lists of claims and of figures are joined."""
-    joined: dict[str, Any] = {"claim": [], "figure": []}
+    joined: dict[str, Any] = {"claim": [], "figure": [], "finding": []}
     for path in sorted(PUBLISHED.glob("*.toml")):
         for key, value in tomllib.loads(path.read_text()).items():
             joined[key] = joined[key] + value if isinstance(value, list) else value
@@ -122,10 +132,18 @@ def from_list(entry: dict[str, Any]) -> Claim:
     command = load(entry["file"])["command"] if "file" in entry and is_kept(entry["file"]) else entry["command"]
     texts = {"claim": entry["claim"], "ours": entry["ours"], "verdict": verdict}
     filled = {name: text.format(**values) for name, text in texts.items()}
-    return Claim(published=entry["published"], command=command, **filled)
+    cause = entry.get("cause", "") if verdict.startswith("not confirmed") else ""
+    return Claim(published=entry["published"], command=command, cause=cause, **filled)
 
 
-def from_theory(source: str) -> list[Claim]:
+def cause_of(claim: str, verdict: str, causes: dict[str, str]) -> str:
+    """The cause of a claim that a benchmark found not confirmed, by the words that it begins with."""
+    if not verdict.startswith("not confirmed"):
+        return ""
+    return next((cause for start, cause in causes.items() if claim.startswith(start)), "")
+
+
+def from_theory(source: str, causes: dict[str, str]) -> list[Claim]:
     """The rows of benchmarks/theory.py about a source. What is only computed has no published value."""
     rows = [row for row in load("theory")["claims"] if row["source"] == source]
     return [
@@ -135,12 +153,13 @@ def from_theory(source: str) -> list[Claim]:
             ours=row["ours"],
             command=row["command"],
             verdict="no published value" if row["verdict"] == "computed" else row["verdict"],
+            cause=cause_of(row["claim"], row["verdict"], causes),
         )
         for row in rows
     ]
 
 
-def from_paco(reasons: dict[str, str]) -> list[Claim]:
+def from_paco(reasons: dict[str, str], causes: dict[str, str]) -> list[Claim]:
     """The rows of benchmarks/paco.py --paper. ``reasons`` say why, by the beginning of a claim."""
     names = {"yes": "confirmed", "no": "not confirmed", "-": "no published value"}
     claims = []
@@ -148,7 +167,8 @@ def from_paco(reasons: dict[str, str]) -> list[Claim]:
         reason = next((text for start, text in reasons.items() if row["claim"].startswith(start)), "")
         verdict = names[row["confirmed"]] + (f": {reason}" if reason and row["confirmed"] == "no" else "")
         values = {name: row[name] for name in ("claim", "published", "command")}
-        claims.append(Claim(**values, ours=f"{row['ours']:.4g}", verdict=verdict))
+        cause = cause_of(row["claim"], verdict, causes)
+        claims.append(Claim(**values, ours=f"{row['ours']:.4g}", verdict=verdict, cause=cause))
     return claims
 
 
@@ -162,8 +182,15 @@ def table(header: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
 
 
 def claim_table(claims: list[Claim]) -> str:
-    rows = [(cell(c.claim), cell(c.published), cell(c.ours), f"`{c.command}`", cell(c.verdict)) for c in claims]
-    return table(CLAIM_COLUMNS, rows)
+    rows = [
+        (cell(c.claim), cell(c.published), cell(c.ours), f"`{c.command}`", cell(c.verdict), c.cause) for c in claims
+    ]
+    return folded(f"{len(claims)} claims", table(CLAIM_COLUMNS, rows))
+
+
+def folded(title: str, text: str) -> str:
+    """What a reader sees when the line with the title is opened."""
+    return f"<details>\n<summary>{title}</summary>\n\n{text}\n\n</details>"
 
 
 def published_scores() -> list[dict[str, str]]:
@@ -171,19 +198,20 @@ def published_scores() -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def pace(speedup: float) -> str:
-    """Beside all rows: the same time within NEAR, or faster, or slower."""
-    return "the same" if near(speedup, 1.0) else "faster" if speedup > 1.0 else "slower"
-
-
 def score_row(row: dict[str, str], results: dict[str, Any], seconds: dict[tuple[str, str], float]) -> tuple[str, ...]:
-    """A row of a table of scores: published and ours, what differs, and times over that of all rows."""
+    """A row of a table of scores: published and ours, what differs, and times over that of all rows.
+
+    A published mean is taken to vary as ours does. Of times only the direction counts.
+    """
     method = METHODS.get(row["method"], row["method"])
-    ours = next(one for one in results["tables"][str(float(row["percent"]))] if one["method"] == method)
-    other = [title for key, title in SCORES.items() if abs(ours[key] - float(row[key])) > WITHIN]
+    table = results["tables"][str(float(row["percent"]))]
+    ours = next(one for one in table if one["method"] == method) | {"repetitions": results["repetitions"]}
+    limits = {key: max(WITHIN, ERRORS * 2.0**0.5 * standard_error(ours, key)) for key in SCORES}
+    other = [title for key, title in SCORES.items() if abs(ours[key] - float(row[key])) > limits[key]]
+    causes = ["not explained"] if other else []
     faster = seconds[row["percent"], "Full"] / float(row["seconds"])
-    if row["method"] != "Full" and pace(faster) != pace(ours["speedup"]):
-        other.append("time")
+    if row["method"] != "Full" and direction(ours) * (faster - 1.0) <= 0.0 and faster != 1.0:
+        other, causes = [*other, "time"], [*causes, "time"]
     return (
         f"{row['percent']} %",
         row["method"],
@@ -193,17 +221,42 @@ def score_row(row: dict[str, str], results: dict[str, Any], seconds: dict[tuple[
         f"{faster:.3g}",
         f"{ours['speedup']:.3g}",
         f"not confirmed: {', '.join(other)}" if other else "confirmed",
+        ", ".join(causes),
     )
 
 
 def score_table(name: str, file: str) -> tuple[str, Counter[str]]:
-    """The published scores of a set beside ours, and how many rows have which verdict."""
+    """The published scores of a set beside ours, C by the line of all rows, and how many rows have which verdict."""
     results, rows = load(file), [row for row in published_scores() if row["set"] == name]
     seconds = {(row["percent"], row["method"]): float(row["seconds"]) for row in rows}
     written = [score_row(row, results, seconds) for row in rows if str(float(row["percent"])) in results["tables"]]
-    header = ("size", "method", "published", "ours", "seconds", "published: times as fast", "ours", "verdict")
-    text = f"`{results['command']}`, repetitions: {results['repetitions']}\n\n{table(header, written)}"
-    return text, Counter("not confirmed" if row[-1].startswith("not") else "confirmed" for row in written)
+    header = ("size", "method", "published", "ours", "seconds", "published: times as fast", "ours", "verdict", "cause")
+    tried = [
+        (f"{one['C']:.3g}", *(f"{one[key]:.3f}" for key in SCORES), f"{one['off']:.3f}") for one in results["tried"]
+    ]
+    sweep = table(("C", *SCORES.values(), "largest difference"), tried)
+    text = (
+        f"`{results['command']}`, repetitions: {results['repetitions']}, C = {results['C']:g}\n\n"
+        + folded(f"{name}: {len(written)} rows", table(header, written))
+        + "\n\n"
+        + folded(f"{name}: C by the published line of all rows, F1/ROC/accuracy {published_full(rows)}", sweep)
+    )
+    return text, Counter("not confirmed" if row[-2].startswith("not") else "confirmed" for row in written)
+
+
+def published_full(rows: list[dict[str, str]]) -> str:
+    full = next(row for row in rows if row["method"] == "Full")
+    return "/".join(full[key] for key in SCORES)
+
+
+def findings(entries: list[dict[str, Any]]) -> str:
+    """A sentence for each; the one that its rule allows where it has a rule."""
+    lines = []
+    for number, entry in enumerate(entries, 1):
+        values = values_of(entry)
+        said = entry["says"] if "rule" not in entry or holds(entry["rule"], values) else entry["otherwise"]
+        lines.append(f"{number}. {said.format(**values)}")
+    return "\n".join(lines)
 
 
 def figures(entries: list[dict[str, Any]]) -> str:
@@ -219,12 +272,14 @@ def figures(entries: list[dict[str, Any]]) -> str:
 def sections() -> Iterator[tuple[str, str, Counter[str]]]:
     """The name of each table or block of figures, its text, and its verdicts."""
     listed = published()
+    causes = listed["causes"]
+    yield "findings", findings(listed["finding"]), Counter()
     makers: dict[str, Callable[[], list[Claim]]] = {
-        "notes": lambda: from_theory("notes"),
-        "sensitivity": lambda: from_theory("sensitivity"),
-        "logistic": lambda: from_theory("logistic"),
-        "dictionary": lambda: from_theory("dictionary"),
-        "paco": lambda: from_paco(listed["paco_reasons"]),
+        **{
+            source: partial(from_theory, source, causes)
+            for source in ("notes", "sensitivity", "logistic", "dictionary")
+        },
+        "paco": lambda: from_paco(listed["paco_reasons"], causes),
     }
     for source in listed["titles"]:
         entries = [entry for entry in listed["claim"] if entry["source"] == source]

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
+import tomllib
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -45,14 +47,29 @@ def _is_installed(module: ModuleType, name: str) -> bool:
     return True
 
 
-def api_page(module: str, names: list[str]) -> str:
-    """One page with a table of the names of a module, each linked to a page of its own."""
-    about = "" if module == "tithe" else (import_module(module).__doc__ or "").partition("\n\n")[0]
-    listing = "\n".join(f"   {name}" for name in names)
-    return (
-        f"{module}\n{'=' * len(module)}\n\n{about}\n\n.. currentmodule:: {module}\n\n"
-        f".. autosummary::\n   :toctree: generated\n   :nosignatures:\n\n{listing}\n"
-    )
+def names_by_job() -> dict[str, tuple[str, list[str]]]:
+    """What each job is about, and the public names that do it, as ``api_jobs.toml`` has them."""
+    jobs = tomllib.loads(Path(__file__).with_name("api_jobs.toml").read_text())
+    given = {name for job in jobs.values() for name in job["names"]}
+    everything = [f"{module}.{name}" for module, names in public_names().items() for name in names]
+    found: dict[str, tuple[str, list[str]]] = {}
+    for title, job in jobs.items():
+        names = []
+        for name in job["names"]:
+            others = [n for n in everything if n.rpartition(".")[0] == name[:-2] and n not in given]
+            names += others if name.endswith(".*") else [name] * (name in everything)
+        found[title] = (job["about"], names)
+    return found
+
+
+def api_page() -> str:
+    """One page with a table of names for each job, each name linked to a page of its own."""
+    parts = ["# API by job", "Each name has an example, which the tests run."]
+    for title, (about, names) in names_by_job().items():
+        listing = "\n".join(f"   {name}" for name in names)
+        table = f".. autosummary::\n   :toctree: generated\n   :nosignatures:\n\n{listing}"
+        parts.append(f"## {title}\n\n{about}\n\n```{{eval-rst}}\n{table}\n```")
+    return "\n\n".join(parts) + "\n"
 
 
 def command_page(command: click.Command, path: str, parent: click.Context | None = None) -> str:
@@ -60,13 +77,14 @@ def command_page(command: click.Command, path: str, parent: click.Context | None
     context = click.Context(command, info_name=path.rpartition(" ")[2], parent=parent, show_default=True)
     text, _, examples = inspect.cleandoc(command.help or "").replace("\f", "").partition("\b\nExample:\n")
     usage = " ".join(["$", path, *command.collect_usage_pieces(context)])
-    parts = [f"{'#' * min(len(path.split()) + 1, 4)} {path}", text.strip(), f"```text\n{usage}\n```"]
+    about = "\n\n".join(_escaped(paragraph) for paragraph in text.split("\n\n"))
+    parts = [f"{'#' * min(len(path.split()) + 1, 4)} {path}", about.strip(), f"```text\n{usage}\n```"]
     if examples.strip():
         lines = [f"$ {line}" for line in inspect.cleandoc(examples).splitlines() if line.strip()]
         parts.append("```console\n" + "\n".join(lines) + "\n```")
     options = [p for p in command.params if isinstance(p, click.Option) and not p.hidden]
     if options:
-        parts.append(_options_table(options, context))
+        parts.append(_options_list(options, context))
     if isinstance(command, click.Group):
         for name in command.list_commands(context):
             member = command.get_command(context, name)
@@ -75,19 +93,21 @@ def command_page(command: click.Command, path: str, parent: click.Context | None
     return "\n\n".join(parts)
 
 
-def _options_table(options: list[click.Option], context: click.Context) -> str:
-    rows = ["| option | what it does |", "|---|---|"]
+def _options_list(options: list[click.Option], context: click.Context) -> str:
+    """Each option with its description below it: a list is readable at every width, a table is not."""
+    entries = []
     for option in options:
         names, about = option.get_help_record(context) or ("", "")
-        rows.append(f"| `{names.replace('|', chr(92) + '|')}` | {_escaped(about)} |")
-    return "\n".join(rows)
+        entries.append(f"`{names}`\n: {_escaped(about) or 'No description.'}")
+    return "\n\n".join(entries)
 
 
 def _escaped(text: str) -> str:
-    """Text of a table cell in Markdown, with its marks as they are."""
+    """Text in Markdown with its marks as they are; names of options are code, so that their dashes can be copied."""
     for mark in "\\|*_<[`$":
         text = text.replace(mark, "\\" + mark)
-    return " ".join(text.split())
+    text = re.sub(r"(?<![\w`-])(--[a-z][a-z-]*)", r"`\1`", " ".join(text.split()))
+    return text.replace("``", "`")
 
 
 def write_pages(app: Sphinx, config: Any) -> None:
@@ -95,15 +115,7 @@ def write_pages(app: Sphinx, config: Any) -> None:
 
     folder = Path(app.srcdir) / FOLDER
     folder.mkdir(exist_ok=True)
-    modules = public_names()
-    for module, names in modules.items():
-        _write(folder / f"{module}.rst", api_page(module, names))
-    listing = "\n".join(modules)
-    _write(
-        folder / "api.md",
-        f"# Public names\n\nEach of them is documented with an example that is run by the tests.\n\n"
-        f"```{{toctree}}\n:maxdepth: 2\n\n{listing}\n```\n",
-    )
+    _write(folder / "api.md", api_page())
     intro = "# Command line\n\nThis page is made from the code. `tithe COMMAND --help` shows the same.\n\n"
     page = command_page(cli, "tithe")
     _write(folder / "commands.md", intro + page.replace("# tithe", "# The command tithe", 1) + "\n")

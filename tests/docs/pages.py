@@ -1,29 +1,15 @@
-"""The pages of the documentation, and the code that they show."""
+"""The pages of the documentation."""
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass
 from pathlib import Path
+
+from shown_code import CodeBlock
+from shown_code import code_blocks as blocks_of
 
 ROOT = Path(__file__).parents[2]
 MADE = ("_build", "gallery", "reference")  # folders of docs/ that `make docs` writes
 CLUSTERS = "docs/clusters.md"  # its code needs clusters: tests/engines/test_cluster_page.py runs it
-_BLOCK = re.compile(r"(<!-- not run: [^\n]*-->\n)?```(python|console)\n(.*?)```", flags=re.DOTALL)
-_NOT_RUN = ("make ", "pip ", "git ", "export ")  # commands that change the environment
-
-
-@dataclass(frozen=True)
-class CodeBlock:
-    """Code of a page: Python, or lines of a shell."""
-
-    language: str
-    code: str
-
-    def commands(self) -> list[str]:
-        """The commands of lines that begin with ``$``, without those that change the environment."""
-        lines = [line[2:] for line in self.code.splitlines() if line.startswith("$ ")]
-        return [line for line in lines if not line.startswith(_NOT_RUN)]
 
 
 def pages() -> list[str]:
@@ -35,5 +21,4 @@ def pages() -> list[str]:
 
 def code_blocks(page: str) -> list[CodeBlock]:
     """The blocks of Python and of shell commands that can be run here, in order."""
-    found = _BLOCK.findall((ROOT / page).read_text())
-    return [CodeBlock(language, code) for not_run, language, code in found if not not_run]
+    return blocks_of((ROOT / page).read_text())

@@ -1,4 +1,4 @@
-"""The documentation in headless Chromium, on a phone and on a desktop."""
+"""The documentation in headless Chromium, on a phone, a tablet and a desktop."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ def site(tmp_path_factory) -> Path:
     for name in ("docs", "examples"):
         made = shutil.ignore_patterns("_build", "gallery", "reference", "sg_execution_times.rst", "__pycache__")
         shutil.copytree(ROOT / name, folder / name, ignore=made)
-    command = [sys.executable, "-m", "sphinx", "-q", "-D", "plot_gallery=0", "-b", "html", "docs", "html"]
+    settings = ["-D", "plot_gallery=0", "-D", "show_outputs=0"]
+    command = [sys.executable, "-m", "sphinx", "-q", *settings, "-b", "html", "docs", "html"]
     subprocess.run(command, cwd=folder, check=True, timeout=1800)
     return folder / "html"
 
@@ -34,3 +35,15 @@ def test_nothing_is_cut_off_and_all_figures_are_visible(name: str, n_figures: in
         images = sizes["images"]
         assert len(images) == n_figures
         assert all(picture["width"] > min(350, 0.4 * width) for picture in images)
+
+
+def test_no_page_is_wider_than_the_screen(site: Path) -> None:
+    """Every page, those of the API and of the code included."""
+    failed = {}
+    for page in sorted(site.rglob("*.html")):
+        if page.parts[-2] not in ("_static", "gallery"):
+            try:
+                checked(page, site, ignore="[PST]: Changed to")
+            except AssertionError as error:
+                failed[str(page.relative_to(site))] = str(error).splitlines()[0]
+    assert failed == {}

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from pages import ROOT, pages
+from reference_pages import command_page, names_by_job, public_names
 
 import tithe
 from tithe.core.registry import _ALIASES, _BUILT_IN, _installed, names, resolve
@@ -28,16 +29,12 @@ def test_the_readme_fits_on_a_screen_and_names_the_two_commands() -> None:
     assert "$ make demo" in README and "$ make test" in README
 
 
-def _public_names() -> dict[str, list[str]]:
-    """The names of each public module, as the reference has them."""
-    sys.path.insert(0, str(ROOT / "docs" / "_ext"))
-    try:
-        return import_module("reference_pages").public_names()
-    finally:
-        del sys.path[0]
+PUBLIC = public_names()  # the names of each public module, as the reference has them
 
 
-PUBLIC = _public_names()
+def test_every_public_name_is_in_one_job_of_the_api() -> None:
+    listed = [name for _, names in names_by_job().values() for name in names]
+    assert sorted(listed) == sorted(f"{module}.{name}" for module, names in PUBLIC.items() for name in names)
 
 
 def _mentioned(text: str) -> set[str]:
@@ -136,11 +133,8 @@ def test_changelog_names_this_version() -> None:
     assert f"## {tithe.__version__}" in (ROOT / "CHANGELOG.md").read_text()
 
 
-def test_the_page_of_the_commands_names_every_command_and_option(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_page_of_the_commands_names_every_command_and_option() -> None:
     """The page is made from the code: an option that is added is on it."""
-    monkeypatch.syspath_prepend(str(ROOT / "docs" / "_ext"))
-    from reference_pages import command_page
-
     from tithe.cli.main import cli
 
     page = command_page(cli, "tithe")

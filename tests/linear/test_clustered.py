@@ -5,6 +5,7 @@ import warnings
 import numpy as np
 import pytest
 from scipy import sparse
+from sklearn.cluster import DBSCAN, AgglomerativeClustering, KMeans
 
 from tithe import CoresetStream
 from tithe.core.data import Block
@@ -126,3 +127,39 @@ def test_mistakes_are_named() -> None:
         Cablr().scores(_problem(10, 2), BINARY)
     with pytest.raises(ValueError, match="as many rows as classes"):
         _draw(Cablr(radius=0.1), LogisticObjective(classes=(0, 1)), _problem(100, 2), 1, 0)
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_given_clusters_and_other_algorithms_bound_the_sensitivities(n_classes: int) -> None:
+    """A bound of the sensitivity whatever the clusters: s_n >= u f_n / f for parameters within the radius."""
+    block, objective = _problem(300, n_classes), LogisticObjective(classes=tuple(range(n_classes)))
+    rng, radius = np.random.default_rng(0), 0.8
+    given = block.X[:5].copy()
+    ways = [given, KMeans(4, n_init=1), AgglomerativeClustering(4), DBSCAN(eps=1.2)]
+    found = [Cablr(clusters=way, radius=radius).prepare(block, objective, rng=rng) for way in ways]
+    counts = {id(way): len(ready.prepared.clusters) for way, ready in zip(ways, found, strict=True)}
+    assert counts[id(given)] == (10 if n_classes == 2 else 15)
+    assert counts[id(ways[1])] == counts[id(ways[2])] == (4 if n_classes == 2 else 12)
+    for ready in found:
+        scores = ready.scores(block, objective)
+        for _ in range(30):
+            theta = rng.normal(size=(objective.n_scores, 5))
+            theta *= radius / (2.0 if n_classes > 2 else 1.0) / np.linalg.norm(theta)
+            cost = objective.cost(block, theta)
+            assert (scores >= cost / cost.sum()).all()
+    sample = LogisticObjective(classes=tuple(range(n_classes)))
+    drawn = _draw(Acvs(clusters=given, radius=0.3), sample, block, 60, 0)
+    assert drawn.weights().sum() == pytest.approx(300.0, rel=0.1)
+
+
+def test_constructions_with_clusters_are_values() -> None:
+    centers = np.arange(6.0).reshape(3, 2)
+    assert Cablr(clusters=centers) == Cablr(clusters=centers.copy()) != Cablr(clusters=centers + 1.0)
+    assert hash(Cablr(clusters=KMeans(3))) == hash(Cablr(clusters=KMeans(3)))
+    assert Cablr() == Cablr(clusters="kmeans") != Acvs()
+    with pytest.raises(ValueError, match="clusters must be"):
+        Cablr(clusters="means")
+    with pytest.raises(ValueError, match="other columns"):
+        Cablr(clusters=centers).prepare(_problem(50, 2), BINARY, rng=np.random.default_rng(0))
+    with pytest.raises(ValueError, match="finds no clusters"):
+        Cablr(clusters=DBSCAN(eps=1e-9)).prepare(_problem(50, 2), BINARY, rng=np.random.default_rng(0))

@@ -3,19 +3,23 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from running import run
 from scipy import sparse
 from sklearn.base import clone
 from sklearn.linear_model import BayesianRidge, PoissonRegressor
 from sklearn.tree import DecisionTreeRegressor
 
-from tithe import build_coreset
+from tithe import CoresetStream, build_coreset, load_coreset, open_dataset, save_coreset
 from tithe.core.data import Block, Scores
 from tithe.linear.cablr import Cablr
 from tithe.linear.logistic_objective import LogisticObjective
 from tithe.linear.regressed import Bounded, Regressed, SensitivityModel, features
 from tithe.objectives import DictionaryObjective, GenericObjective, KMeansObjective, KMedianObjective, MarginObjective
 from tithe.reduce.kernels import draw
+from tithe.storage.coresets import load_schema
 from tithe.storage.values import packed, unpacked
 from tithe.testing import construction_checks
 
@@ -297,3 +301,60 @@ def test_rows_without_a_sensitivity_have_no_logarithm(rng: np.random.Generator) 
     goal = DictionaryObjective(n_components=8, n_nonzero_coefs=2, beta=0.0, include_reference=True)
     coreset = build_coreset(X, objective=goal, construction=Regressed(log=True), coreset_size=100, random_state=0)
     assert len(coreset) > 50 and coreset.weights().sum() == pytest.approx(6000, rel=0.5)
+
+
+def test_a_coreset_file_keeps_what_scores_new_rows(tmp_path, rng: np.random.Generator) -> None:
+    X, y = rng.normal(size=(3000, 3)), np.where(rng.random(3000) < 0.4, "no", "yes")
+    options = {"objective": "logistic", "construction": "rdsf", "coreset_size": 200, "random_state": 0}
+    coreset = build_coreset(X, y, **options)
+    save_coreset(coreset, tmp_path / "c.parquet", feature_names=["a", "b", "c"])
+    scorer = load_coreset(tmp_path / "c.parquet").scorer
+    np.testing.assert_array_equal(scorer.score(X, y), coreset.scorer.score(X, y))
+    named, r2 = scorer.named_coefficients(["a", "b", "c"])
+    assert sorted(name for name, _ in named) == ["a", "b", "c"] and r2 == scorer.r2_
+    assert abs(named[0][1]) == np.abs(scorer.linear.coef).max()
+    assert build_coreset(X, objective="kmeans", coreset_size=200).scorer is None
+    assert build_coreset(X[:100], y[:100], **options).scorer is None  # all rows are kept: nothing was learned
+
+
+def test_rows_of_a_batch_go_into_a_stream_and_drift_is_told_once(rng: np.random.Generator) -> None:
+    X, y = rng.normal(size=(40_000, 3)), rng.integers(0, 2, 40_000)
+    scorer = build_coreset(
+        X[:5000], y[:5000], objective="logistic", construction="rdsf", coreset_size=200, random_state=0
+    ).scorer
+    totals = []
+    for seed in range(5):
+        draw, stream = scorer.stream(400, seed), CoresetStream("logistic", coreset_size=4000, random_state=0)
+        for at in range(0, 40_000, 5000):
+            draw.push(stream, X[at : at + 5000], y[at : at + 5000])
+        kept = stream.coreset()
+        assert (X[kept.row_ids()] == kept.X).all()
+        totals.append(kept.weights().sum() / 40_000)
+    assert np.mean(totals) == pytest.approx(1.0, abs=0.06)
+    assert not draw.drifted
+    far = scorer.stream(400, 0)
+    with pytest.warns(UserWarning, match="drifted away"):
+        far.push(CoresetStream("logistic", coreset_size=400), 30.0 * X, y)
+
+
+def test_the_command_scores_and_draws(tmp_path, capsys) -> None:
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(6000, 2)), rng.integers(0, 2, 6000)
+    pq.write_table(pa.table({"a": X[:, 0], "b": X[:, 1], "y": y}), tmp_path / "rows.parquet")
+    rows, built, out = tmp_path / "rows.parquet", tmp_path / "coreset.parquet", tmp_path / "scores.parquet"
+    made = ("build", rows, "--objective", "logistic", "--target", "y", "--construction", "rdsf", "-m", 300)
+    assert run(*made, "-o", built) == 0
+    assert run("score", rows, "--target", "y", "--with", built, "-m", 200, "-o", out) == 0
+    assert "R² = " in capsys.readouterr().out
+    table = pq.read_table(out)
+    scorer, schema = load_coreset(built).scorer, load_schema(built)
+    block = open_dataset(rows, target="y", schema=schema).sample(None, rng=rng)
+    expected = dict(zip(block.row_ids().tolist(), scorer.score(block), strict=True))
+    assert table["row_id"].to_pylist() == sorted(expected)
+    for row, value in zip(table["row_id"].to_pylist(), table["sensitivity"].to_pylist(), strict=True):
+        assert value == pytest.approx(expected[row])
+    assert table["weight"].to_numpy().sum() == pytest.approx(6000, rel=0.2)
+    assert run("score", rows, "--with", built, "-o", out) == 2
+    assert run("build", rows, "-k", 2, "-m", 300, "--columns", "a,b", "-o", built) == 0
+    assert run("score", rows, "--with", built, "-o", out) == 2
+    assert "--construction rdsf" in capsys.readouterr().err

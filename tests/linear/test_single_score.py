@@ -7,8 +7,8 @@ import pytest
 from scipy import sparse
 
 from tithe import Block
-from tithe.linear.kernels import add_run, poisson_terms
-from tithe.objectives import HuberObjective, LeastSquaresObjective, PoissonObjective
+from tithe.linear.kernels import Loss, drift_sums, poisson_terms, sweep
+from tithe.objectives import HuberObjective, LeastSquaresObjective, LogisticObjective, PoissonObjective
 
 
 def test_poisson_losses_are_those_of_the_formula(rng) -> None:
@@ -61,14 +61,45 @@ def test_sums_are_those_of_the_formula(rng) -> None:
 
 @pytest.mark.bits
 def test_sums_do_not_depend_on_where_arrays_lie_in_memory(rng) -> None:
-    X, columns = rng.normal(size=(30_000, 6)), rng.normal(size=(4, 2048))
-    memory = np.empty(30_000 + 2 * 2048)  # compiled code that tests for overlap takes neighbours for overlapping
-    memory[:30_000] = rng.uniform(0.5, 2.0, 30_000)
-    weight, beside = memory[:30_000], memory[30_000:].reshape(2, 2048)
-    tables = []
-    for slopes in (beside, np.empty((2, 2048))):
-        table = np.zeros((2, 3))
-        sums = (table, np.zeros((2, 7)), np.zeros(7))
-        add_run(X, weight, 2048, *columns, np.empty((0, 0)), np.zeros(6), slopes, *sums)
-        tables.append(table)
-    assert np.array_equal(*tables)
+    X, y, params = rng.normal(size=(3000, 6)), rng.poisson(1.0, 3000).astype(float), 0.1 * rng.normal(size=7)
+    values, memory, results = rng.uniform(0.5, 2.0, 3000), np.empty(6016), []
+    for place in (0, 1, 3, 8):  # compiled code may add in another order where arrays begin elsewhere, or meet
+        weight, target = memory[place : place + 3000], memory[place + 3000 : place + 6000]
+        weight[:], target[:] = values, y
+        swept = sweep(X, target, params, Loss(poisson=True), weight=weight, diagonal=True, gram=True)
+        results.append([swept.sums.table, swept.sums.by_sign, swept.sums.diagonal, swept.gram])
+    for other in results[1:]:
+        assert all(np.array_equal(a, b) for a, b in zip(results[0], other, strict=True))
+
+
+@pytest.mark.parametrize("layout", ["float64", "float32", "csr"])
+@pytest.mark.parametrize("d", [3, 30])
+def test_curvature_and_drift_of_a_sweep_are_those_of_the_formulas(layout, d, rng) -> None:
+    X = rng.normal(size=(1500, d)).astype("float32" if layout == "float32" else "float64")
+    X[:, 0] *= 1e12
+    weight, centre = rng.uniform(0.0, 2.0, 1500), X.mean(axis=0).astype(float)
+    params, step = rng.normal(size=(2, d + 1)) * 0.3
+    params[0], step[0] = 3e-13, 1e-13
+    rows = sparse.csr_matrix(X) if layout == "csr" else X
+    counts, codes = rng.poisson(1.0, 1500).astype(float), rng.integers(0, 2, 1500).astype(np.int32)
+    for y, loss, objective in (
+        (counts, Loss(poisson=True), PoissonObjective()),
+        (codes, Loss(logistic=True), LogisticObjective(classes=(0, 1))),
+    ):
+        dense = layout != "csr"
+        swept = sweep(rows, y, params, loss, weight=weight, bends=True, gram=dense, centre=centre if dense else None)
+        margin = X.astype(float) @ params[:-1] + params[-1]
+        bend = np.exp(margin) if loss.poisson else 0.25 / np.cosh(0.5 * margin) ** 2
+        np.testing.assert_allclose(swept.bends, weight * bend, rtol=1e-9)
+        if swept.gram is not None:
+            wide = np.column_stack([X - centre, np.ones(1500)])
+            gram = (wide * (weight * bend)[:, None]).T @ wide
+            root = np.sqrt(np.diag(gram))
+            assert np.abs((swept.gram - gram) / np.outer(root, root)).max() < 1e-6
+        block, change = Block(X=rows, y=y, sample_weight=weight), X.astype(float) @ step[:-1] + step[-1]
+        sums = drift_sums(rows, y, params, step, loss, weight=weight)
+        there = [objective.directional_curvature(block, (params - t * step)[None], step[None]) for t in (0.0, 0.5, 1.0)]
+        part = weight * there[0]
+        np.testing.assert_allclose(sums[:3], [part.sum(), part @ np.abs(change), part @ part], rtol=1e-6)
+        np.testing.assert_allclose(sums[3:6:2], [weight @ there[1], weight @ there[2]], rtol=1e-6)
+        np.testing.assert_allclose(sums[6], weight @ np.abs(there[2] - there[0]), rtol=1e-6)

@@ -24,6 +24,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from tithe import CoresetEstimator, CoresetSearchCV, load_model, save_model
+from tithe.meta import ensembles
 from tithe.meta.boosting import BoostingObjective
 from tithe.meta.ensembles import best_rounds, diverged, ensemble_of, learning_objective, with_rounds
 from tithe.meta.other_estimators import last_step
@@ -159,7 +160,23 @@ def test_the_slice_is_weighted_and_keeps_rare_classes() -> None:
         for w in (weight, weight[::-1])
     ]
     assert found[0] > found[1]
-    assert best_rounds(trees("lightgbm"), lambda at: X[at], y[:300], None, 0.2, np.random.default_rng(0)) is None
+    assert best_rounds(trees("lightgbm"), lambda at: X[at], y[:90], None, 0.2, np.random.default_rng(0)) is None
+
+
+def test_where_a_slice_has_few_rows_others_are_set_aside_in_turn(monkeypatch) -> None:
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(300, 2)), rng.integers(0, 2, 300)  # nothing can be learned
+    asides, counted = [], ensembles._LIGHTGBM.best_rounds
+
+    def best(model: Any, train: tuple[Any, ...], aside: tuple[Any, ...]) -> int:
+        asides.append(aside[0][:, 0])
+        return counted(model, train, aside)
+
+    monkeypatch.setattr(ensembles, "_LIGHTGBM", replace(ensembles._LIGHTGBM, best_rounds=best))
+    stop = best_rounds(trees("lightgbm", 200), lambda at: X[at], y, None, 0.2, np.random.default_rng(0))
+    assert stop.rounds < 20 and [len(aside) for aside in asides] in ([59] * 5, [60] * 5)
+    assert len(np.unique(np.concatenate(asides))) == sum(map(len, asides))  # no row twice
+    np.testing.assert_array_equal(np.sort(X[stop.aside, 0]), np.sort(asides[0]))
 
 
 def test_trees_that_diverge_are_bounded_or_not_kept() -> None:
@@ -297,7 +314,10 @@ def test_early_stopping_whatever_the_parameters_are_called(rows, estimator) -> N
 
 def test_early_stopping_of_catboost_by_another_name(rows) -> None:
     catboost = pytest.importorskip("catboost")
-    estimator = catboost.CatBoostClassifier(n_estimators=60, depth=4, verbose=False, allow_writing_files=False)
+    options: dict[str, Any] = {"use_best_model": True, "early_stopping_rounds": 5}  # which need rows set aside
+    estimator = catboost.CatBoostClassifier(
+        n_estimators=60, depth=4, verbose=False, thread_count=1, allow_writing_files=False, **options
+    )
     model = CoresetEstimator(estimator, coreset_size=2000, early_stopping=0.2, random_state=0).fit(*rows)
     assert model.estimator_.tree_count_ == model.n_rounds_ <= 60
 

@@ -166,3 +166,16 @@ def test_what_is_refused(rows) -> None:
         CoresetEstimator(model, polish="leaves", validation_fraction=0.0).fit(X, y)
     with pytest.raises(ValueError, match="partial_fit"):
         CoresetEstimator(model, polish="leaves").partial_fit(X, y)
+
+
+def test_weights_that_are_all_the_same_are_held_as_one_number(rows) -> None:
+    X, targets, weight = rows
+    y, numbers = targets["three"], np.array([0, -1, 1])
+    same = np.full(len(y), 2.0)
+    known, held = leaves._targets(DataPass(LeafSource.cut(X, y, same, at=[700, 1500])), np.arange(3))
+    assert held is not None and held.strides == (0,) and (held == 2.0).all()
+    assert known.dtype == np.uint8 and (known == y).all()
+    _, held = leaves._targets(DataPass(LeafSource.cut(X, y, weight, at=[700, 1500])), np.arange(3))
+    np.testing.assert_array_equal(held, weight)
+    _, held = leaves._targets(DataPass(LeafSource.cut(X, y, at=[700, 1500])), numbers)
+    np.testing.assert_array_equal(held, (y != 1).astype(float))  # a class that the estimator does not know

@@ -6,10 +6,13 @@ import numpy as np
 import pytest
 from figures import check_figure
 from matplotlib import image
+from scipy.special import rel_entr
+from sklearn.ensemble import RandomForestClassifier
 from sklearn.svm import SVC, LinearSVC
 
 import tithe
 from tithe.odm import LinearODMClassifier, MarginDistribution
+from tithe.odm.base import _largest_chance
 from tithe.odm.plot import margins, margins_of
 from tithe.plot.axes import drawn
 
@@ -106,3 +109,44 @@ def test_figures_of_any_classifier() -> None:
     backwards = tithe.plot.margins({"a": _Machine()}, X, (X[:, 0] < 0).astype(int))
     assert "where that is positive" in backwards.get_xlabel()
     assert "LinearODMClassifier" in tithe.odm.LinearODMClassifier()._repr_html_()
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_models_with_probabilities_only_have_margins(n_classes: int) -> None:
+    X, y, _ = _rows(n_classes)
+    model = RandomForestClassifier(n_estimators=9, random_state=0).fit(X, y)
+    assert not hasattr(model, "decision_function")
+    values = margins_of(model, X, y).values
+    chance = np.sort(model.predict_proba(X), axis=1)
+    right = model.predict(X) == y
+    np.testing.assert_array_equal(values[right] >= 0.0, True)
+    assert values[right].max() == pytest.approx(
+        (chance[right, -1] - chance[right, -2]).max() / margins_of(model, X, y).mean
+    )
+    check_figure(margins, {"forest": model}, X, y)
+
+
+def test_the_bound_of_the_risk_holds_and_falls_with_margins_and_rows() -> None:
+    """Votes of fixed signs: the risk is known, and no training set may have a bound below it."""
+    rng = np.random.default_rng(0)
+    n_votes, n = 5, 4000
+    bounds = []
+    for noise in (0.0, 0.05):  # the chance that all votes are wrong at once
+        for _ in range(20):
+            wrong = (rng.random((n, n_votes)) < 0.02) | (rng.random(n) < noise)[:, None]
+            margins = np.where(wrong, -1.0, 1.0).mean(axis=1)
+            found = MarginDistribution.of(margins, None, levels=np.linspace(0, 1, 201)).risk_bound(
+                n, n_votes=2 * n_votes
+            )
+            assert noise <= found
+            bounds.append(found)
+    assert max(bounds[:20]) < min(bounds[20:]) < 0.6
+    full = MarginDistribution.of(np.ones(1000), None)
+    fewer, more = full.risk_bound(1000, n_votes=4), full.risk_bound(100_000, n_votes=4)
+    assert more < 0.1 * fewer < 0.1
+    assert full.risk_bound(1000, n_votes=4, largest=4.0) > fewer
+    assert MarginDistribution.of(-np.ones(10), None).risk_bound(10, n_votes=4) == 1.0
+    with pytest.raises(ValueError, match="no vote is above"):
+        full.risk_bound(1000, n_votes=4, largest=0.5)
+    seen, p = 0.1, float(_largest_chance(np.array(0.1), np.array(0.05)))
+    assert rel_entr(seen, p) + rel_entr(1 - seen, 1 - p) == pytest.approx(0.05) and p > seen

@@ -3,6 +3,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -22,6 +23,14 @@ from tithe.report.compare import Judge, Runner, _limit_of_excess
 from tithe.report.compared_learner import ComparedLearner
 from tithe.report.comparison import PHASES, Comparison
 from tithe.rows.schema import frame_table
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _no_further_draws() -> Iterator[None]:
+    """Only the sizes asked for are drawn, each as often as asked for: what follows from them has tests of its own."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tithe.report.compare._MAX_TRIALS", 0)
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -443,15 +452,26 @@ def test_it_says_what_it_takes_and_can_be_stopped_with_what_it_has(monkeypatch) 
         compare(X, **options)
 
 
-def test_a_size_that_was_not_asked_for_is_drawn_before_it_is_recommended() -> None:
+def test_a_size_that_was_not_asked_for_is_drawn_before_it_is_recommended(monkeypatch) -> None:
+    monkeypatch.setattr("tithe.report.compare._MAX_TRIALS", 20)
     rng = np.random.default_rng(0)
     X = rng.normal(size=(4000, 3))
     y = X @ [1.0, -1.0, 2.0] + rng.normal(size=4000)
     result = compare(X, y, objective="ridge", sizes=[20], n_repeats=2, full_seconds=1e9)
-    drawn = {line["size"]: line for line in result.table if line["method"] == "calibrated influence"}
-    assert 20 in drawn and len(drawn) > 1 and result.recommendation.tried
-    enough = [line for line in drawn.values() if line["excess_limit"] <= 0.01]
-    assert enough and all(line["excess_high"] <= line["excess_limit"] for line in drawn.values())
+    advice = result.recommendation
+    advised = next(x for x in result.table if (x["method"], x["size"]) == (advice.method, advice.size))
+    assert advice.tried and 20 < advice.size <= 0.9 * result.n_rows and advised["n_repeats"] == 8
+    assert advised["excess_high"] <= advised["excess_limit"] <= result.tol and result.table[0]["n_repeats"] == 1
+
+
+def test_fits_on_all_rows_that_differ_are_as_many_as_the_draws_that_they_are_compared_with(monkeypatch) -> None:
+    monkeypatch.setattr("tithe.report.compare._MAX_TRIALS", 20)
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(800, 2))
+    result = compare(X, objective=KMeansObjective(n_clusters=9), sizes=[200], n_repeats=1, full_seconds=1e9)
+    advice = result.recommendation
+    advised = next(x for x in result.table if (x["method"], x["size"]) == (advice.method, advice.size))
+    assert result.table[0]["n_repeats"] == advised["n_repeats"] == 4
 
 
 def test_the_limit_of_an_excess_holds_in_19_of_20_draws() -> None:

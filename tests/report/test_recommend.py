@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from tithe.report.comparison import recommend
+from tithe.report.advice import Adviser, Recommendation
 
 
 def _line(method: str, size: int, excess: float, seconds: float, fit: float = 0.01, worst: float | None = None) -> dict:
@@ -27,8 +27,12 @@ FULL = _line("all rows", 100_000, 0.0, 10.0, fit=10.0)
 SAMPLE, CORESET = "weighted uniform", "calibrated influence"
 
 
-def _of(*lines: dict, full: dict = FULL, **options):
-    return recommend([full, *lines], tol=0.01, n_rows=100_000, quality="accuracy", **options)
+def _adviser(*lines: dict, full: dict = FULL) -> Adviser:
+    return Adviser(table=[full, *lines], tol=0.01, n_rows=100_000, quality="accuracy")
+
+
+def _of(*lines: dict, full: dict = FULL) -> Recommendation:
+    return _adviser(*lines, full=full).recommendation()
 
 
 def test_a_coreset_where_no_sample_suffices() -> None:
@@ -62,16 +66,48 @@ def test_a_larger_sample_that_is_quicker_than_a_coreset() -> None:
     assert "saves rows, not time" in str(_of(*lines))
 
 
-def test_all_rows_where_nothing_is_saved() -> None:
+def test_a_fit_on_all_rows_that_is_quickest_is_said_beside_the_size_that_suffices() -> None:
     quick = _line("all rows", 100_000, 0.0, 0.05, fit=0.05)
-    said = _of(_line(SAMPLE, 1000, 0.005, 0.01), _line(CORESET, 1000, 0.001, 0.2), full=quick)
-    assert said.verdict == "all rows" and str(said).startswith("Use all rows")
+    said = _of(_line(SAMPLE, 1000, 0.2, 0.01), _line(CORESET, 1000, 0.001, 0.2), full=quick)
+    assert (said.verdict, said.size) == ("coreset", 1000)
+    assert "A single fit is quickest on all rows; once drawn, few rows take 10 ms a fit." in str(said)
+    assert "quickest" not in str(_of(_line(SAMPLE, 1000, 0.2, 0.01), _line(CORESET, 1000, 0.001, 0.2)))
+
+
+def test_all_rows_where_ninety_percent_of_them_do_not_suffice() -> None:
+    lines = [_line(method, size, 0.5, 1.0) for method in (SAMPLE, CORESET) for size in (1000, 50_000)]
+    assert _of(*lines).verdict == "larger size" and _adviser(*lines).next_draws(20) == (CORESET, 90_000)
+    lines += [_line(method, 90_000, 0.3, 1.0) for method in (SAMPLE, CORESET)]
+    said = _of(*lines)
+    assert (said.verdict, said.method, said.size) == ("all rows", "all rows", 100_000)
+    assert str(said).startswith("Use all rows. None of the sizes tried suffices") and said.tried
+    assert _adviser(*lines).next_draws(20) is None
+
+
+def test_what_is_drawn_next() -> None:
+    """Sizes at which too few draws are known, then larger ones, until one that suffices has enough draws."""
+    small = [_line(SAMPLE, 1000, 0.2, 0.1), _line(CORESET, 1000, 0.02, 0.1, worst=0.04)]
+    method, size = _adviser(*small).next_draws(20)
+    assert method == CORESET and 1150 <= size <= 4000
+    small.append(_line(SAMPLE, size, 0.2, 0.1))
+    good = {**_line(CORESET, size, 0.004, 0.1, worst=0.008), "excess_limit": 0.02}  # none is above, but they are few
+    assert _adviser(*small, good).next_draws(20) == (CORESET, size)
+    known = {**good, "n_repeats": 20}
+    assert _adviser(*small, known).next_draws(20)[1] >= 1.15 * size
+    enough = {**known, "excess_limit": 0.009}
+    near = _line(CORESET, int(size / 1.4), 0.02, 0.1)
+    assert _adviser(*small, near, enough).next_draws(20) is None
+    assert _adviser(*small, near, {**enough, "n_repeats": 10}).next_draws(20) == (CORESET, size)
+    enough["excess_limit"] = 0.001
+    small[1] = _line(CORESET, 100, 0.02, 0.1, worst=0.1)  # far fewer rows: those between may suffice as well
+    method, between = _adviser(*small, enough).next_draws(20)
+    assert method == CORESET and 115 <= between < size / 1.15
 
 
 @pytest.mark.parametrize("sample_excess", [0.031, 0.2])
 def test_more_rows_where_none_suffices(sample_excess: float) -> None:
     said = _of(_line(SAMPLE, 1000, sample_excess, 0.01), _line(CORESET, 1000, 0.03, 0.2))
-    assert (said.verdict, said.size) == ("larger size", 3800) and "about 3,800 rows, or polish" in str(said)
+    assert (said.verdict, said.size) == ("larger size", 3800) and "about 3,800 rows by" in str(said)
     assert not said.tried and "was not tried" in str(said)
     assert ("brings nothing" in str(said)) == (sample_excess < 0.04)
 
@@ -114,34 +150,9 @@ def test_a_small_excess_with_more_rows_does_not_make_fewer_rows_luck() -> None:
     assert (said.verdict, said.size) == ("coreset", 1000)
 
 
-def test_the_quickest_way_is_the_quickest_of_all_that_suffice() -> None:
-    quick = _line("all rows", 100_000, 0.0, 0.09, fit=0.09)
-    lines = (
-        _line(CORESET, 200, 0.001, 0.08),
-        _line("calibrated leverage", 2000, 0.001, 0.04),
-        _line(SAMPLE, 200, 1, 0.01),
-    )
-    assert "2,000 rows by calibrated leverage, takes 40 ms" in str(_of(*lines, full=quick))
-
-
 def test_polish_is_recommended_only_where_nothing_else_suffices() -> None:
     lines = [_line(SAMPLE, 1000, 0.5, 0.01), _line(f"{SAMPLE}, polished", 1000, 0.1, 1.0)]
     polished = _line(f"{CORESET}, polished", 1000, 0.0001, 1.0)
     assert _of(*lines, _line(CORESET, 1000, 0.005, 0.2), polished).method == CORESET
     said = _of(*lines, _line(CORESET, 1000, 0.05, 0.2), polished)
     assert said.method == polished["method"] and "10 %" in str(said)
-
-
-def test_fewer_rows_where_more_do_not_help() -> None:
-    """The loss of clusters that are found from different starts does not fall with the number of rows."""
-    small, large = _line(CORESET, 900, 0.004, 0.2, worst=0.056), _line(CORESET, 4500, 0.032, 0.3, worst=0.055)
-    said = _of(_line(SAMPLE, 900, 1.4, 0.1), small, _line(SAMPLE, 4500, 0.8, 0.2), large)
-    assert (said.verdict, said.method, said.size) == ("coreset", CORESET, 900)
-    assert "best of several fits" in str(said) and "sample of 900 rows has an excess loss of 140 %" in str(said)
-    one = _of(_line(SAMPLE, 900, 1.4, 0.1), small, _line(SAMPLE, 4500, 0.8, 0.2), large, one_solution=True)
-    assert one.verdict == "larger size" and "different solutions" not in str(one)
-    # all draws may lack the same rows
-    far_off = _line(CORESET, 900, 1.4, 0.2), _line(CORESET, 4500, 1.4, 0.3), _line(SAMPLE, 4500, 1.4, 0.2)
-    assert _of(*far_off).verdict == "larger size"
-    falling = _line(CORESET, 900, 0.1, 0.2), _line(CORESET, 4500, 0.02, 0.3), _line(SAMPLE, 4500, 0.8, 0.2)
-    assert _of(*falling).verdict == "larger size"

@@ -1,4 +1,4 @@
-"""Pages in headless Chromium, at the width of a phone and of a desktop."""
+"""Pages in headless Chromium, at the width of a phone, a tablet and a desktop."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from matplotlib import image
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
-WIDTHS = (390, 1200)  # a phone and a desktop
+WIDTHS = (390, 768, 1280)  # a phone, a tablet and a desktop
 
 _FRAMES = "/frames-of-the-test"
 # Windows of Chromium are never narrower than 500 pixels, frames can be.
@@ -76,18 +76,18 @@ def _opened(address: str, width: int, *options: str) -> subprocess.CompletedProc
     return subprocess.run(command, capture_output=True, text=True, timeout=300, check=True)
 
 
-def checked(page: Path, root: Path, pictures: Path, *, ignore: str = "") -> list[dict[str, Any]]:
-    """Sizes of a page, below the folder ``root``, in frames as wide as a phone and a desktop.
+def checked(page: Path, root: Path, pictures: Path | None = None, *, ignore: str = "") -> list[dict[str, Any]]:
+    """Sizes of a page, below the folder ``root``, in a frame of each width.
 
     Nothing may be cut off, no figure may be missing, and no script and no file may fail; messages of scripts that begin
-    with ``ignore`` are no failures. Pictures of the page are written to the folder ``pictures``.
+    with ``ignore`` are no failures. Pictures of the page are written to the folder ``pictures``, if there is one.
     """
     server = ThreadingHTTPServer(("127.0.0.1", 0), partial(_Pages, directory=root))
     threading.Thread(target=server.serve_forever, daemon=True).start()
     address = f"http://127.0.0.1:{server.server_address[1]}"
     try:
         done = _opened(f"{address}{_FRAMES}/{page.relative_to(root)}", 1300, "--dump-dom")
-        for width in WIDTHS:
+        for width in WIDTHS if pictures else ():
             shot = pictures / f"{page.stem}_{width}.png"
             _opened(f"{address}/{page.relative_to(root)}", width, f"--screenshot={shot}")
             picture = image.imread(shot)

@@ -59,6 +59,26 @@ class TestFormulas:
         assert all_queries.constant == 1.0 and "constant c taken as 1" in all_queries.formula
         assert not all_queries.proved
 
+    def test_a_finite_set_of_queries_takes_the_logarithm_of_their_number(self) -> None:
+        n, eps, delta = 500, 0.1, 0.05
+        total = 6 * 8 * (math.log(4) + 2) + 4 * 2 * 4
+        bound = theoretical_size(KMEANS, eps, delta, n_features=3, queries=n)
+        assert bound.size == math.ceil(2 * total * (1 + eps / 3) * (math.log(2 / delta) + math.log(n)) / eps**2)
+        assert bound.proved and "ln(2 N/delta)" in bound.formula and "N = 500 fixed queries" in bound.formula
+        ours = theoretical_size(DICTIONARY, eps, delta, n_features=3, queries=n)
+        paper = 10 * ours.total_sensitivity**2 * (math.log(n) + math.log(1 / delta)) / eps**2  # ln |D|, not d k
+        assert ours.size == math.ceil(paper) < theoretical_size(DICTIONARY, eps, delta, n_features=64).size
+        for goal in (KMEANS, LOGISTIC, MARGIN, DICTIONARY):
+            one = theoretical_size(goal, eps, delta, queries="one", **_terms(goal)).size
+            assert theoretical_size(goal, eps, delta, queries=1, **_terms(goal)).size == one
+        assert eps_for(KMEANS, bound.size, delta, n_features=3, queries=n) == pytest.approx(eps, rel=1e-6)
+        with pytest.raises(ValueError, match="queries must be"):
+            theoretical_size(KMEANS, eps, delta, n_features=3, queries=0)
+
+    def test_a_total_sensitivity_below_one_is_refused(self) -> None:
+        with pytest.raises(ValueError, match="at least 1"):
+            theoretical_size(LOGISTIC, 0.1, n_features=3, total_sensitivity=0.5)
+
     def test_lightweight(self) -> None:
         one = theoretical_size(KMEANS, 0.3, 0.1, n_features=3, construction="lightweight", queries="one")
         assert one.size == math.ceil(64 * 1.05 * math.log(20) / 0.09)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, Self, TypeVar
 
 import numpy as np
@@ -78,6 +79,20 @@ else:
     SumsT = TypeVar("SumsT")
 
 
+class LazyCurvature:
+    """The curvature of some rows at one place: taken when it is asked for, and only once.
+
+    ``is_known`` says that taking it costs next to nothing.
+    """
+
+    def __init__(self, take: Callable[[], Array | None], *, is_known: bool = False) -> None:
+        self._take, self.is_known = cache(take), is_known
+
+    def __call__(self) -> Array | None:
+        self.is_known = True
+        return self._take()
+
+
 class ConvexObjective(InfluenceObjective, Generic[SumsT]):
     """What certificates of the excess loss and polish by descent need: a smooth sum of losses of linear scores.
 
@@ -132,6 +147,13 @@ class ConvexObjective(InfluenceObjective, Generic[SumsT]):
         self, block: Block, params: Array, centre: Array | None = None, *, total_weight: float | None = None
     ) -> Array | None:
         """The second derivative of the losses of these rows, out of rows of ``total_weight``; None where too wide."""
+
+    def sums_and_curvature(
+        self, block: Block, params: Array, centre: Array | None, *, total_weight: float | None = None
+    ) -> tuple[SumsT, LazyCurvature]:
+        """`sums` and `curvature` at the same place, which may be cheaper together."""
+        take = partial(self.curvature, block, params, centre, total_weight=total_weight)
+        return self.sums(block, params), LazyCurvature(take)
 
     @abstractmethod
     def curvature_parts(self, block: Block, params: Array, diagonal: Array, centre: Array | None) -> Array:
@@ -440,7 +462,7 @@ def gap_at(
                 over.total(lambda leaf: objective.drift_sums(leaf, params, newton)), params, newton
             )
         follows = drift <= _MAX_MARGIN_CHANGE
-        interval = _interval(drift, params.size, effective_sample_size(curvature.rows.weights()), decrements)
+        interval = _interval(drift, params.size, curvature.rows, decrements)
     if interval is not None:
         interval = estimate * interval[0], min(evaluation.bound, estimate * interval[1])
     exact = objective.constant_curvature and curvature.is_whole
@@ -464,15 +486,13 @@ def _negligible_loss(objective: ConvexObjective, rows: Block, params: Array) -> 
     return objective.relative_rounding * objective.evaluate(some, objective.without_coefficients(params)).value
 
 
-def _interval(
-    change: float, n_coefficients: int, sample_size: float, decrements: list[float]
-) -> tuple[float, float] | None:
+def _interval(change: float, n_coefficients: int, sample: Block, decrements: list[float]) -> tuple[float, float] | None:
     """Factors of the estimate between which the gap lies, for a drift of ``change``; see `Gap`."""
     error, bias, largest_ratio = 0.0, 0.0, 1.0
     if decrements:
         logs = np.log(np.maximum(decrements, np.finfo(np.float64).tiny))
         error = float(np.sqrt((N_GROUPS - 1) / N_GROUPS * np.square(logs - logs.mean()).sum()))
-        bias = n_coefficients / sample_size
+        bias = n_coefficients / effective_sample_size(sample.weights())
         largest_ratio = math.exp(float(logs.max() - logs.mean()))
     if not (change <= _MAX_MARGIN_CHANGE and error <= _MAX_LOG_ERROR):
         return None

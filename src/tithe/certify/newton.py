@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tithe.certify.descent import Metric
-from tithe.certify.gap import ConvexObjective, CurvatureRows, Gap, evaluate_all, gap_at
+from tithe.certify.gap import ConvexObjective, CurvatureRows, Gap, LazyCurvature, evaluate_all, gap_at
 from tithe.core.data import Array, Block, Evaluation
 from tithe.core.passes import DataPass
 
@@ -20,16 +20,16 @@ _LONGEST, _SHORTEST = 3.0, 0.05  # factor of a length that is not long enough, a
 class NewtonDescent:
     """Newton's method on all rows, with the curvature of all rows, until the certificate says that it is near enough.
 
-    Each round is one pass for the loss and its gradient, and one for the curvature. The latter is left out while steps
-    with an earlier curvature leave at most a tenth of the excess, and where it is the same everywhere. The
-    certificate always comes from the curvature at the solution.
+    Each round is one pass for the loss, its gradient and its curvature. Where the curvature costs much more than the
+    rest, it is left out while steps with an earlier one leave at most a tenth of the excess. The certificate always
+    comes from the curvature at the solution.
 
     Parameters
     ----------
     params : array (k, d + 1)
         The start.
     few : Block
-        Rows that weigh as much as all; if all rows are in memory, they may be all.
+        Rows that weigh as much as all; they may be all.
     hessian : array, optional
         The curvature of all rows, if it is known already and the same everywhere.
 
@@ -47,23 +47,30 @@ class NewtonDescent:
         self.objective, self.data, self._few, self.params = objective, data, few, params
         self._centre = objective.centre(data.or_few(few))
         self._weight = few.total_weight
-        self.point = self._at(params)
+        known = None if hessian is None else LazyCurvature(lambda: hessian, is_known=True)
+        self.point, self._curvature = self._at(params) if known is None else (self._value_at(params), known)
         self.curve = [self.point.value]
-        self._hessian = hessian
-        self._metric = None if hessian is None else objective.metric_of(hessian, self._centre)
-        self._is_here = hessian is not None  # whether the curvature was taken at the present parameters
+        self._metric: Metric | None = None
+        self._is_here = False  # whether the metric is the curvature at the present parameters
 
-    def _at(self, params: Array) -> Evaluation:
+    def _at(self, params: Array) -> tuple[Evaluation, LazyCurvature]:
+        objective, centre = self.objective, self._centre
+        sums, curvature = self.data.total(
+            lambda leaf: objective.sums_and_curvature(leaf, params, centre, total_weight=self._weight)
+        )
+        return objective.evaluation(sums, params), curvature
+
+    def _value_at(self, params: Array) -> Evaluation:
         return evaluate_all(self.objective, self.data, params)
 
-    def _curvature(self) -> Metric:
+    def _metric_here(self) -> Metric:
         """The curvature of all rows at the present parameters."""
-        objective, params, centre, weight = self.objective, self.params, self._centre, self._weight
-        if not self._is_here:
-            self._hessian = self.data.total(lambda leaf: objective.curvature(leaf, params, centre, total_weight=weight))
-            assert self._hessian is not None
-            self._metric, self._is_here = objective.metric_of(self._hessian, centre), True
-        assert self._metric is not None
+        if not self._is_here or self._metric is None:
+            if not self._curvature.is_known:
+                self.data.n_passes += 1
+            hessian = self._curvature()
+            assert hessian is not None
+            self._metric, self._is_here = self.objective.metric_of(hessian, self._centre), True
         return self._metric
 
     def _estimate(self, metric: Metric) -> float:
@@ -76,8 +83,8 @@ class NewtonDescent:
         target = _ALLOWED * tol
         while True:
             downhill = self.descend(target)
-            self._curvature()
-            known = CurvatureRows(rows=self._few, hessian=self._hessian)
+            self._metric_here()
+            known = CurvatureRows(rows=self._few, hessian=self._curvature())
             gap = gap_at(self.objective, self.point, known, self.params, self._centre, data=self.data)
             if gap.below(tol) or not downhill:
                 return self.params, gap
@@ -87,10 +94,10 @@ class NewtonDescent:
         """Descend until a step promises a relative gain of at most ``target``. False if that is not reached."""
         before, least_value = np.inf, self.objective.least_value(self._few)
         while len(self.curve) <= MOST_ROUNDS:
-            metric = self._metric
+            metric = None if self._curvature.is_known else self._metric
             estimate = np.inf if metric is None else self._estimate(metric)
             if metric is None or not target < estimate <= _KEPT_GAIN * before:
-                metric = self._curvature()
+                metric = self._metric_here()
                 estimate = self._estimate(metric)
             if estimate <= target:
                 return True
@@ -103,15 +110,16 @@ class NewtonDescent:
         """One step downhill; False if none was found even with the curvature at the present parameters."""
         reached = self._go(metric)
         if reached is None and not self._is_here:
-            reached = self._go(self._curvature())
+            reached = self._go(self._metric_here())
         if reached is None:
             return False
-        self.params, self.point = reached
-        self._is_here = self.objective.constant_curvature
+        self.params, self.point, curvature = reached
+        if not self.objective.constant_curvature:
+            self._curvature, self._is_here = curvature, False
         self.curve.append(self.point.value)
         return True
 
-    def _go(self, metric: Metric) -> tuple[Array, Evaluation] | None:
+    def _go(self, metric: Metric) -> tuple[Array, Evaluation, LazyCurvature] | None:
         """The place along the Newton step where the slope is small; None if no length leads down.
 
         Lengths are minima of the cubic through the values and slopes at the best place so far and the one after it.
@@ -120,16 +128,17 @@ class NewtonDescent:
         slope = float(np.vdot(step, self.point.gradient))
         length, low = 1.0, (0.0, self.point.value, slope)
         high: tuple[float, float, float] | None = None
-        best: tuple[Array, Evaluation] | None = None
+        best: tuple[Array, Evaluation, LazyCurvature] | None = None
+        is_constant = self.objective.constant_curvature
         for _ in range(_MOST_TRIES if slope < 0.0 else 0):
             there = self.params + length * step
             if np.array_equal(there, self.params):
                 break
-            point = self._at(there)
+            point, curvature = (self._value_at(there), self._curvature) if is_constant else self._at(there)
             here = length, point.value, float(np.vdot(step, point.gradient))
             falls = point.value <= low[1] and np.isfinite(here[2])
             if falls:
-                best = there, point
+                best = there, point, curvature
                 if abs(here[2]) <= -_FLAT * slope:
                     break
             if falls and here[2] < 0.0:

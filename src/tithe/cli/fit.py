@@ -32,6 +32,7 @@ from tithe.cli.predict import write_predictions
 from tithe.cli.screen import print_table, say
 from tithe.cli.size import checkpoint_options, choose_size, earlier_run, print_plan
 from tithe.cli.sources import (
+    STDIN,
     TABLE_OPTIONS,
     SourceOptions,
     check_classes,
@@ -60,7 +61,7 @@ _MAX_HELD_OUT = 1_000_000  # rows that are held out by default: more make no sco
 _MIN_HELD_OUT = 20  # with fewer a score would say nothing, and all rows are learned from
 _NOT_OF_CORESETS = (
     *("size", "eps", "holdout", "target", "weight", "row_id", *TABLE_OPTIONS),
-    *("resume", "checkpoint", "dry_run"),
+    *("resume", "checkpoint", "dry_run", "errors"),
 )
 
 
@@ -127,6 +128,10 @@ class LearnerGroup(RegisteredGroup):
 
 def _takes(cls: Any, name: str) -> bool:
     """Whether a learner takes an option of `tithe fit`: not all are drawn by a construction, or predict classes."""
+    if name == "errors":
+        from tithe.linear.learner import CoresetLinearModel
+
+        return not isinstance(cls, partial) and issubclass(cls, CoresetLinearModel)
     if isinstance(cls, partial):
         return True
     if name == "many_classes":
@@ -158,7 +163,7 @@ def _ensemble_command(name: str) -> click.Command:
     assert _fit.callback is not None
     return LearnerCommand(
         name,
-        params=[*options, *_fit.params],
+        params=[*options, *(param for param in _fit.params if param.name != "errors")],
         callback=partial(_fit.callback, name=name, cls=installed_estimator),
         help=f"{summary}\n\n{cleandoc(_fit.help or '')}",
         short_help=summary,
@@ -253,6 +258,9 @@ def fit() -> None:
     is_flag=True,
     help="Take a target of hundreds of values or of many numbers as classes.",
 )
+@click.option(
+    "--errors", is_flag=True, help="Standard errors and intervals of the coefficients, in a pass or more over all rows."
+)
 @click.option("--keep-rows", is_flag=True, help="Keep the coreset in model.tithe too, to go on from it in Python.")
 @source_options
 @seed_option
@@ -261,12 +269,14 @@ def fit() -> None:
 @checkpoint_options
 def _fit(  # type: ignore[no-untyped-def]
     name, cls, where, how, output, size, eps, holdout, test, new, keep_rows, seed, jobs, engine, scheduler,
-    checkpoint, checkpoint_every, resume, dry_run, force, many_classes=False, **parameters,
+    checkpoint, checkpoint_every, resume, dry_run, force, many_classes=False, errors=False, **parameters,
 ):  # fmt: skip
     """SOURCE is a file, a folder, a pattern in quotes, a URL, or several of these; or one coreset that tithe build or
     tithe merge wrote. The folder OUTPUT gets coreset.parquet, model.tithe, report.html and results.json.
     """
     output = checked_output(output, where, force=force or dry_run)
+    if errors and STDIN in where:
+        raise click.UsageError("--errors reads all rows again, and those of standard input come only once.")
     if size is not None:
         parameters["coreset_size"] = size
         if eps is not None:
@@ -316,6 +326,9 @@ def _fit(  # type: ignore[no-untyped-def]
             if held_out is not None and scored.can_be_learned(model, held_out):
                 model.fit(scored.source, progress=progress)
                 held_out = replace(held_out, learned_later=True)
+            if errors:
+                learned_later = held_out is not None and held_out.learned_later
+                model.infer(scored.source if learned_later else scored.training)
             model.set_params(engine="auto")  # the model must not depend on the threads of this machine, or a cluster
             seconds = perf_counter() - start
             stop.idle()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zipfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -78,7 +79,7 @@ def print_sites(coreset: Any) -> None:
 
 _MAX_ROWS = 20  # of a table of results
 _MAX_NAMES = 20  # of columns
-_TABLES = ("cluster_weights", "clusters", "centers", "coefficients", "atoms")  # shown as tables
+_TABLES = ("cluster_weights", "clusters", "centers", "coefficients", "standard_errors", "atoms")  # shown as tables
 
 
 @click.command(cls=Command)
@@ -103,7 +104,7 @@ def inspect(file: str) -> None:
 def _inspect_coreset(file: str, title: str) -> None:
     import numpy as np
 
-    from tithe.storage.coresets import load_coreset, load_schema
+    from tithe.storage.coresets import load_coreset, load_schema, saved_feature_names
 
     coreset = load_coreset(file)
     low, middle, high = np.quantile(coreset.weights(), [0.0, 0.5, 1.0])
@@ -120,7 +121,17 @@ def _inspect_coreset(file: str, title: str) -> None:
     print_table(title, ["", ""], rows)
     print_worth(coreset)
     print_sites(coreset)
+    print_scorer(coreset, saved_feature_names(file) or [])
     _print_columns(load_schema(file))
+
+
+def print_scorer(coreset: Any, names: Sequence[str]) -> None:
+    """The largest coefficients of what scores new rows, if the coreset has it."""
+    if coreset.scorer is None:
+        return
+    named, r2 = coreset.scorer.named_coefficients(names)
+    title = f"What makes a row matter, by a linear regression with R² = {r2:.2f}"
+    print_table(title, ["column", "coefficient"], [[name, f"{value:.4g}"] for name, value in named[:_MAX_ROWS]])
 
 
 def _inspect_model(file: str, title: str) -> None:

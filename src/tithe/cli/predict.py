@@ -152,7 +152,7 @@ def _write(output: str, model: Any, data: Any, row_ids: RowIds | None, *, proba:
                     continue
                 whole = _with_empty_rows(batch, n_rows, batch.column("row_id")[-1].as_py() + 1)
                 named = whole if row_ids is None else row_ids.added_to(whole)
-                writer = writer or _writer(temporary, Path(output).suffix.lower(), named.schema)
+                writer = writer or table_writer(temporary, Path(output).suffix.lower(), named.schema)
                 writer.write_table(named)
                 n_rows, n_empty = n_rows + whole.num_rows, n_empty + whole.num_rows - batch.num_rows
             n_all = data.rows.count() if skips else None
@@ -190,7 +190,8 @@ def _with_empty_rows(table: Any, first: int, last: int) -> Any:
     return taken.set_column(0, table.schema.field("row_id"), pa.array(np.arange(first, last)))
 
 
-def _writer(path: Path, ending: str, schema: Any) -> Any:
+def table_writer(path: Path, ending: str, schema: Any) -> Any:
+    """Writes tables of this schema to a file, one after another."""
     import pyarrow.csv
     import pyarrow.parquet
 

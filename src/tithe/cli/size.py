@@ -185,6 +185,7 @@ def _one_leaf(source: Source, plan: Plan) -> tuple[float, float, int, str | None
 @click.option("-d", "--features", type=click.IntRange(min=1), help="Number of columns, if no data is given.")
 @click.option("-n", "--rows", type=click.IntRange(min=1), default=1_000_000, help="For rings and nets without data.")
 @click.option("-m", "--size", "n_kept", type=click.IntRange(min=1), help="Also print the error of this number of rows.")
+@click.option("--queries", type=click.IntRange(min=1), help="Also the rows for so many solutions fixed beforehand.")
 @click.option("--total-sensitivity", type=POSITIVE, help="For logistic and margin, if no data is given.")
 @click.option(
     "--reference-factor",
@@ -196,8 +197,8 @@ def _one_leaf(source: Source, plan: Plan) -> tuple[float, float, int, str | None
 @source_options
 @seed_option
 def size(  # type: ignore[no-untyped-def]
-    objective, eps, delta, promise, features, rows, n_kept, total_sensitivity, reference_factor, theorems, data, how,
-    seed, **parameters,
+    objective, eps, delta, promise, features, rows, n_kept, queries, total_sensitivity, reference_factor, theorems,
+    data, how, seed, **parameters,
 ):  # fmt: skip
     """Rows for a relative error EPS with probability 1 - DELTA.
 
@@ -225,7 +226,7 @@ def size(  # type: ignore[no-untyped-def]
     if data is None and measured and total_sensitivity is None:
         raise click.UsageError(f"For {goal.name} give files with --data, or a number with --total-sensitivity.")
     # other options that only theorems read ask for them as well
-    theorems = theorems or data is None or n_kept is not None or reference_factor is not None
+    theorems = theorems or data is None or n_kept is not None or reference_factor is not None or queries is not None
     table, is_estimate = [], False
     if data is not None:
         how.check_target([data], goal.target)
@@ -245,6 +246,8 @@ def size(  # type: ignore[no-untyped-def]
     terms = {"n_features": features, "n_rows": rows, "total_sensitivity": total_sensitivity}
     if reference_factor is not None:
         known = [{**t, "reference_factor": reference_factor} if "reference_factor" in t else t for t in known]
+    if queries is not None:
+        known += [{**theorem, "queries": queries} for theorem in known if theorem["queries"] == "one"]
     assumptions: dict[str, None] = {}  # each once, in their order
     for theorem in known if theorems else ():
         row, assumption = _theorem_row(goal, eps, delta, {**terms, **theorem}, n_kept, is_estimate=is_estimate)

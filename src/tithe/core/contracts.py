@@ -189,6 +189,25 @@ ObjectiveT = TypeVar("ObjectiveT", bound=Objective)
 
 
 @dataclass(frozen=True, kw_only=True)
+class RowScorer(Storable, ABC):
+    """What a construction has learned and a coreset keeps: it says how much new rows matter, without the others."""
+
+    n_features: int
+    objective: Any  # with the classes of the rows
+
+    @abstractmethod
+    def score(self, X: Any, y: Any = None) -> Array:
+        """How much each row matters, 1 being the least that matters in a mean: (n,) float64."""
+
+    @abstractmethod
+    def named_coefficients(self, names: Sequence[str]) -> tuple[Sequence[tuple[str, float]], float]:
+        """The largest coefficients by the names of the columns, and the share of the variance that they explain."""
+
+    @abstractmethod
+    def stream(self, size: int, random_state: Any = None) -> Any:
+        """Choose rows batch by batch: see `tithe.linear.regressed.OnlineInclusion`."""
+
+
 class Construction(Storable, ABC, Generic[ObjectiveT]):
     """Chooses rows. Unless ``unbiased`` is False, E[sum_i w_i f(x_i)] over the draw is the sum over all rows.
 
@@ -220,6 +239,11 @@ class Construction(Storable, ABC, Generic[ObjectiveT]):
     needs_pilot: ClassVar[bool] = False  # whether `reduce` needs a pilot
     needs_survey: ClassVar[bool] = False  # whether `reduce` needs the survey of the whole block at a pilot
     unbiased: ClassVar[bool] = True  # else the weights add up exactly, and rows stand for those near them
+
+    @property
+    def scorer(self) -> RowScorer | None:
+        """What it has learned that scores new rows; None for most."""
+        return None
 
     def prepare(self, block: Block, objective: ObjectiveT, *, rng: Rng) -> Self:
         """The construction with what it learns once from a sample and uses for every leaf."""

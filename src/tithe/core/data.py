@@ -339,6 +339,8 @@ class Coreset(Block):
         Rows after which the weight of a row has halved; None: weights do not decay.
     schema : TableSchema or None
         How the columns of a table became the columns of X; None for rows that were numbers.
+    scorer : RowScorer or None
+        Scores new rows, if the construction learned to: ``"rdsf"`` does.
     sites : tuple of Site
         The sites whose coresets were merged; empty if all rows are of one place. With sites, row ids are no positions
         in one data set: `site_rows` says what they are.
@@ -367,6 +369,7 @@ class Coreset(Block):
     half_life: float | None = None
     sites: tuple[Site, ...] = ()
     schema: Annotated[Any, Optional(Instance(Storable))] = None  # a TableSchema, of `tithe.rows`
+    scorer: Annotated[Any, Optional(Instance(Storable))] = None  # a RowScorer, which `core.contracts` declares
 
     def __repr__(self) -> str:
         made = self.provenance.get("construction", "?")

@@ -12,55 +12,67 @@ from tithe.core.data import Array
 from tithe.core.parallel import add_parts, over_parts
 
 _FAST = {"contract", "reassoc", "nsz"}
-_TILE = 128  # rows whose products are added in single precision: more would lose digits, and leave the first cache
-_STRIDE = _TILE + 16  # of a column of a tile: with a power of two all columns would share a few places of the cache
+TILE = 256  # rows whose products are added in single precision: more would lose digits, and leave the cache
+STRIDE = TILE + 16  # of a column of a tile: with a power of two all columns would share a few places of the cache
 _MAX_PARTS = 8  # runs of rows that are added up apart
 _MIN_PART_ROWS = 2048
 _DENSE_SHARE = 0.1  # share of stored entries from which sparse rows are better multiplied as dense ones
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def _fill_tile(X, start, r, weight, centre, top, rows, tile):
-    """The columns of a tile, centred, times the roots of the weights, each divided by its largest value ``top``."""
+def load_tile(X, start, r, tile):
+    """Copy rows into the columns of a tile (d, STRIDE). Eight at a time, since their values lie side by side there."""
     d = X.shape[1]
-    heaviest = 0.0
-    for j in range(d):
-        top[j] = 0.0
+    eights = r // 8 * 8
+    for i in range(0, eights, 8):
+        for j in range(d):
+            tile[j, i] = X[start + i, j]
+            tile[j, i + 1] = X[start + i + 1, j]
+            tile[j, i + 2] = X[start + i + 2, j]
+            tile[j, i + 3] = X[start + i + 3, j]
+            tile[j, i + 4] = X[start + i + 4, j]
+            tile[j, i + 5] = X[start + i + 5, j]
+            tile[j, i + 6] = X[start + i + 6, j]
+            tile[j, i + 7] = X[start + i + 7, j]
+    for i in range(eights, r):
+        for j in range(d):
+            tile[j, i] = X[start + i, j]
+
+
+@njit(cache=True, nogil=True, fastmath=_FAST, error_model="numpy")
+def _scale_tile(tile, r, weight, centre, scaled, scale):
+    """The columns of a tile, centred, in units of their size, times the roots of the weights. False: all are zero."""
+    d = tile.shape[0]
+    total = 0.0
     for i in range(r):
-        heaviest = max(heaviest, weight[start + i])
-        for j in range(d):
-            top[j] = max(top[j], abs(X[start + i, j] - centre[j]))
-    root = 1.0 / np.sqrt(heaviest) if heaviest > 0.0 else 0.0
+        total += weight[i]
+    if total == 0.0:
+        return False
+    for i in range(r):
+        scaled[d, i] = np.sqrt(weight[i] / total)
+    scale[d] = np.sqrt(total)
     for j in range(d):
-        top[d + 1 + j] = 1.0 / top[j] if top[j] > 0.0 else 0.0
-    for i in range(_TILE):
-        if i >= r:
-            for j in range(d + 1):
-                rows[i, j] = 0.0
-            continue
-        u = np.sqrt(weight[start + i]) * root
-        for j in range(d):
-            rows[i, j] = (X[start + i, j] - centre[j]) * top[d + 1 + j] * u
-        rows[i, d] = u
-    for i in range(0, _TILE, 8):
+        square = 0.0
+        for i in range(r):
+            x = tile[j, i] - centre[j]
+            square += x * x
+        size = np.sqrt(square / r)
+        inverse = 1.0 / size if size > 0.0 else 0.0
+        for i in range(r):
+            scaled[j, i] = np.float32((tile[j, i] - centre[j]) * inverse) * scaled[d, i]
+        scale[j] = size * scale[d]
+    if r < TILE:
         for j in range(d + 1):
-            tile[j, i] = rows[i, j]
-            tile[j, i + 1] = rows[i + 1, j]
-            tile[j, i + 2] = rows[i + 2, j]
-            tile[j, i + 3] = rows[i + 3, j]
-            tile[j, i + 4] = rows[i + 4, j]
-            tile[j, i + 5] = rows[i + 5, j]
-            tile[j, i + 6] = rows[i + 6, j]
-            tile[j, i + 7] = rows[i + 7, j]
-    top[d] = 1.0
-    return heaviest
+            for i in range(r, TILE):
+                scaled[j, i] = 0.0
+    return True
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
 def _products(tile, a, b, sums):
     """The 16 products of four columns of a tile with four others."""
     s0 = s1 = s2 = s3 = s4 = s5 = s6 = s7 = s8 = s9 = s10 = s11 = s12 = s13 = s14 = s15 = np.float32(0.0)
-    for i in range(_TILE):
+    for i in range(TILE):
         a0, a1, a2, a3 = tile[a, i], tile[a + 1, i], tile[a + 2, i], tile[a + 3, i]
         b0, b1, b2, b3 = tile[b, i], tile[b + 1, i], tile[b + 2, i], tile[b + 3, i]
         s0 += a0 * b0
@@ -84,22 +96,40 @@ def _products(tile, a, b, sums):
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
+def add_gram(tile, r, weight, centre, scaled, scale, sums, gram):
+    """Add weight (x - centre, 1)(x - centre, 1)^T of the first r rows of a tile to the lower half of ``gram``.
+
+    Parameters
+    ----------
+    tile : (d, STRIDE)
+    weight : (r,), at least 0
+    gram : (d + 1, d + 1)
+    scaled, scale, sums : (d + 1 or more, a multiple of 4, STRIDE) float32, as many float64, (16,) float64
+        Overwritten; ``scaled`` begins with zeros.
+    """
+    d = tile.shape[0]
+    if not _scale_tile(tile, r, weight, centre, scaled, scale):
+        return
+    for a in range(0, d + 1, 4):
+        for b in range(0, a + 1, 4):
+            _products(scaled, a, b, sums)
+            for k in range(min(4, d + 1 - a)):
+                for m in range(min(4, d + 1 - b)):
+                    gram[a + k, b + m] += sums[4 * k + m] * scale[a + k] * scale[b + m]
+
+
+@njit(cache=True, nogil=True, fastmath=_FAST)
 def _gram_dense(X, weight, centre, grams, first, last, rows_of_part):
     n, d = X.shape
     wide = (d + 4) // 4 * 4
-    rows, tile = np.zeros((_TILE, d + 1), np.float32), np.zeros((wide, _STRIDE), np.float32)
-    top, sums = np.zeros(2 * wide + 2), np.empty(16)
+    tile, scaled = np.empty((d, STRIDE), X.dtype), np.zeros((wide, STRIDE), np.float32)
+    scale, sums = np.zeros(wide), np.empty(16)
     for part in range(first, last):
         stop = min(n, (part + 1) * rows_of_part)
-        for start in range(part * rows_of_part, stop, _TILE):
-            heaviest = _fill_tile(X, start, min(stop - start, _TILE), weight, centre, top, rows, tile)
-            for a in range(0, d + 1, 4):
-                for b in range(0, a + 1, 4):
-                    _products(tile, a, b, sums)
-                    for k in range(min(4, d + 1 - a)):
-                        factor = heaviest * top[a + k]
-                        for m in range(min(4, d + 1 - b)):
-                            grams[part, a + k, b + m] += sums[4 * k + m] * factor * top[b + m]
+        for start in range(part * rows_of_part, stop, TILE):
+            r = min(stop - start, TILE)
+            load_tile(X, start, r, tile)
+            add_gram(tile, r, weight[start : start + r], centre, scaled, scale, sums, grams[part])
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
@@ -130,7 +160,7 @@ def weighted_gram(X: Any, weight: Array, centre: Array | None = None) -> Array:
     not centred. No bit depends on the number of threads.
     """
     n, d = X.shape
-    rows = max(_MIN_PART_ROWS, -(-n // _MAX_PARTS // _TILE) * _TILE)
+    rows = max(_MIN_PART_ROWS, -(-n // _MAX_PARTS // TILE) * TILE)
     n_parts = max(1, -(-n // rows))
     grams = np.zeros((n_parts, d + 1, d + 1))
     origin = np.zeros(d) if centre is None else centre
@@ -148,3 +178,40 @@ def weighted_gram(X: Any, weight: Array, centre: Array | None = None) -> Array:
     over_parts(run, n_parts)
     total = add_parts(grams)
     return np.tril(total) + np.tril(total, -1).T
+
+
+@njit(cache=True, nogil=True, fastmath=_FAST)
+def _square_rows(X, centre, inverse, squares, reach, first, last, rows_of_part):
+    """Squared deviations: added up by column, or with ``inverse``, times it, by row."""
+    n, d = X.shape
+    for part in range(first, last):
+        for i in range(part * rows_of_part, min(n, (part + 1) * rows_of_part)):
+            total = 0.0
+            if inverse.size > 0:
+                for j in range(d):
+                    x = X[i, j] - centre[j]
+                    total += x * x * inverse[j]
+                reach[i] = total
+            else:
+                for j in range(d):
+                    x = X[i, j] - centre[j]
+                    squares[part, j] += x * x
+
+
+def row_reach(X: Any, centre: Array | None = None) -> Array:
+    """How far rows are out, in mean squared deviations of a column, on average over the columns: (n,)."""
+    n, d = X.shape
+    if sparse.issparse(X):
+        entries = X.multiply(X)
+        return np.asarray(entries @ _inverse(np.asarray(entries.mean(axis=0)).ravel())).ravel() / d
+    rows = max(_MIN_PART_ROWS, -(-n // (2 * _MAX_PARTS)))
+    n_parts = -(-n // rows)
+    squares, reach, origin = np.zeros((n_parts, d)), np.empty(n), np.zeros(d) if centre is None else centre
+    over_parts(lambda a, b: _square_rows(X, origin, np.empty(0), squares, reach, a, b, rows), n_parts)
+    inverse = _inverse(add_parts(squares) / n) / d
+    over_parts(lambda a, b: _square_rows(X, origin, inverse, squares, reach, a, b, rows), n_parts)
+    return reach
+
+
+def _inverse(squares: Array) -> Array:
+    return np.divide(1.0, squares, out=np.zeros_like(squares), where=squares > 0.0)

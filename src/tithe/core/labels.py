@@ -124,7 +124,7 @@ def distinct_labels(y: Array) -> Array:
 
 def checked_classes(y: Array) -> Array:
     """The labels. Floating point numbers that are not integers are refused."""
-    if y.dtype.kind not in "biu":  # integers need no check, which would sort them
+    if y.dtype.kind not in "biu" and _as_texts(y) is None:  # integers and texts need no check, which would sort them
         from sklearn.utils.multiclass import check_classification_targets
 
         try:

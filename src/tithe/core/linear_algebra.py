@@ -10,7 +10,7 @@ from scipy import sparse
 from scipy.linalg import LinAlgError, cholesky
 
 from tithe.core.data import Array, Block
-from tithe.core.gram import weighted_gram
+from tithe.core.gram import row_reach, weighted_gram
 from tithe.core.parallel import over_parts
 
 MAX_COORDINATES = 1000  # coordinates beyond which a curvature is kept in blocks, or as a diagonal
@@ -98,21 +98,27 @@ def curvature_cost(block: Block, n_margins: int) -> int:
 
 
 def curvature_blocks(
-    block: Block, second: Array, cross: Callable[[int, int, Any], Array], centre: Array | None = None
+    block: Block,
+    second: Array,
+    cross: Callable[[int, int, Any], Array],
+    centre: Array | None = None,
+    *,
+    exact: bool = False,
 ) -> Array | None:
     """The whole second derivative (1, k(d+1), k(d+1)), its blocks (k, d+1, d+1), or None where too wide.
 
     For scores a and b, rows count with bend_a, bend (n, k), if a = b, and else with ``cross(a, b, rows)``;
-    both contain their weights. Columns are those of the rows less ``centre``.
+    both contain their weights. Columns are those of the rows less ``centre``. What is next to nothing may be left out
+    unless the result is to be ``exact``.
     """
     k, size = second.shape[1], block.n_features + 1
     if size > MAX_COORDINATES:
         return None
     is_full = k * size <= MAX_COORDINATES
     sparse_rows = sparse.issparse(block.X) and block.X.nnz <= _DENSE_SHARE * len(block) * block.n_features
-    if k == 1 and (sparse_rows or curvature_cost(block, 1) > _EXACT_WORK):
+    if not exact and k == 1 and (sparse_rows or curvature_cost(block, 1) > _EXACT_WORK):
         return weighted_gram(block.X, np.ascontiguousarray(second[:, 0]), centre)[None]
-    if k > 2 and is_full and curvature_cost(block, k) > _EXACT_WORK:
+    if not exact and k > 2 and is_full and curvature_cost(block, k) > _EXACT_WORK:
         return _of_differences(block, second, cross, centre)[None]
     pairs = [(a, b) for a in range(k) for b in (range(a, k) if is_full else (a,))]
     # one margin: runs of rows side by side; more: pairs of margins. Sums never depend on the number of threads
@@ -149,7 +155,7 @@ def _of_differences(
     """
     k, size = second.shape[1], block.n_features + 1
     hessian = np.zeros((k, size, k, size))
-    least, reach = _LEFT_OUT / k * second.mean(axis=0), _reach(block.X, centre)
+    least, reach = _LEFT_OUT / k * second.mean(axis=0), np.maximum(1.0, row_reach(block.X, centre))
     order = np.argsort(least)
     for rank, a in enumerate(order):
         near = np.flatnonzero(second[:, a] * reach > least[a])  # w_ab is at most the curvature of either score
@@ -165,23 +171,6 @@ def _of_differences(
             hessian[a, :, b] -= product
             hessian[b, :, a] -= product
     return hessian.reshape(k * size, k * size)
-
-
-def _reach(X: Any, centre: Array | None) -> Array:
-    """How far rows are out, in mean squared deviations of a column, at least 1: (n,)."""
-    if sparse.issparse(X):
-        squares = X.multiply(X)
-        reach = squares @ _inverse(np.asarray(squares.mean(axis=0)).ravel())
-    else:
-        origin = 0.0 if centre is None else centre
-        blocks = [slice(start, start + _GRAM_ROWS) for start in range(0, X.shape[0], _GRAM_ROWS)]
-        inverse = _inverse(sum(np.square(X[at] - origin, dtype=np.float64).sum(axis=0) for at in blocks) / X.shape[0])
-        reach = np.concatenate([np.square(X[at] - origin, dtype=np.float64) @ inverse for at in blocks])
-    return np.asarray(np.maximum(1.0, np.ravel(reach) / X.shape[1]))
-
-
-def _inverse(squares: Array) -> Array:
-    return np.divide(1.0, squares, out=np.zeros_like(squares), where=squares > 0.0)
 
 
 def effective_support(X: Any, second: Array, centre: Array | None = None) -> Array:

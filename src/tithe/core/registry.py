@@ -73,6 +73,7 @@ _BUILT_IN: dict[str, dict[str, str]] = {
         "inspect": "tithe.cli.merge:inspect",
         "merge": "tithe.cli.merge:merge",
         "predict": "tithe.cli.predict:predict",
+        "score": "tithe.cli.score:score",
         "size": "tithe.cli.size:size",
         "stream": "tithe.cli.stream:stream",
         "warm-up": "tithe.cli.warm_up:warm_up",

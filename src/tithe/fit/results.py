@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -112,14 +112,37 @@ def collinear_columns(learner: Described, rows: Block | None) -> list[str]:
     return [names[j] for j in at[np.diag(inverse) > 1.0 / (1.0 - _COLLINEAR)]]
 
 
-def named_coefficients(learner: Described, coef: Array, outputs: Sequence[Any]) -> list[dict[str, Any]]:
-    """The coefficients (k, d) of each column, largest first: one number, or one for each of the ``outputs``."""
-    names = column_names(learner)
+def named_coefficients(
+    learner: Described, coef: Array, outputs: Sequence[Any], more: Mapping[str, Array] | None = None
+) -> list[dict[str, Any]]:
+    """The coefficients (k, d) of each column, largest first: one number, or one for each of the ``outputs``.
+
+    ``more`` are further numbers by name, (k, d) each or wider; None in place of a number says that there is none.
+    """
+    names, more = column_names(learner), more or {}
     order = np.argsort(-np.abs(coef).max(axis=0), kind="stable")[:MAX_COLUMNS]
+
+    def plain(value: Any) -> float | None:
+        return float(value) if np.isfinite(value) else None
+
     if len(coef) == 1:
-        return [{"column": names[j], "coefficient": float(coef[0, j])} for j in order]
+        return [
+            {
+                "column": names[j],
+                "coefficient": float(coef[0, j]),
+                **{name: plain(values[0, j]) for name, values in more.items()},
+            }
+            for j in order
+        ]
     return [
-        {"column": names[j], "coefficients": {str(output): float(coef[i, j]) for i, output in enumerate(outputs)}}
+        {
+            "column": names[j],
+            "coefficients": {str(output): float(coef[i, j]) for i, output in enumerate(outputs)},
+            **{
+                name: {str(output): plain(values[i, j]) for i, output in enumerate(outputs)}
+                for name, values in more.items()
+            },
+        }
         for j in order
     ]
 

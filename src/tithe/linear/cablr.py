@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
+from joblib import hash as joblib_hash
+from scipy import sparse
+from sklearn.base import clone
+from sklearn.utils import check_array
 
 from tithe.core.contracts import Construction, Objective
 from tithe.core.data import Array, Block, Rng
 from tithe.core.errors import warn_caller
-from tithe.core.params import Boolean, Constraint, OneOf, RealNumber, WholeNumber, check_params
+from tithe.core.params import Boolean, Constraint, OneOf, RealNumber, WholeNumber, check_params, check_value
 from tithe.core.state_checks import Number, Storable
 from tithe.linear.logistic_objective import Clusters, LogisticObjective
 from tithe.reduce.draws import draw_rows
@@ -40,9 +44,10 @@ def find_radius(
     return float(radius)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Clustered(Construction[LogisticObjective]):
     n_clusters: int = 6
+    clusters: Any = "kmeans"
     radius: float | str = "auto"
     certified: bool = True
     repair: str = "means"
@@ -58,6 +63,56 @@ class Clustered(Construction[LogisticObjective]):
 
     def __post_init__(self) -> None:
         check_params(self, self._constraints)
+        how = self.clusters
+        if isinstance(how, str):
+            check_value("clusters", how, OneOf("kmeans"))
+        elif not hasattr(how, "fit"):
+            centers = check_array(how, dtype=np.float64, input_name="clusters")
+            object.__setattr__(self, "clusters", np.ascontiguousarray(centers))
+
+    def __eq__(self, other: object) -> bool:
+        """Whether the options are the same; clusterings are compared by type and parameters."""
+        return type(self) is type(other) and isinstance(other, Clustered) and self._options() == other._options()
+
+    def __hash__(self) -> int:
+        return hash(self._options())
+
+    def _options(self) -> tuple[Any, ...]:
+        how = self.clusters
+        if not isinstance(how, str):
+            parts = how if isinstance(how, np.ndarray) else (type(how).__name__, how.get_params())
+            how = joblib_hash(parts)
+        return how, *(getattr(self, f.name) for f in fields(self) if f.compare and f.name != "clusters")
+
+    def _found(self, sample: Block, objective: LogisticObjective, rng: Rng) -> Clusters:
+        """The clusters of these rows, or those that were given."""
+        if isinstance(self.clusters, str):
+            return objective.clusters(sample, self.n_clusters, rng=rng)
+        if isinstance(self.clusters, np.ndarray):
+            return objective.clusters_at(self.clusters)
+        return objective.clusters(sample, self.n_clusters, rng=rng, search=self._search)
+
+    def _search(self, rows: Block, rng: Rng) -> Array:
+        """The centres that the clustering algorithm of another library finds."""
+        algorithm = clone(self.clusters)
+        if "random_state" in algorithm.get_params():
+            algorithm.set_params(random_state=int(rng.integers(2**31)))
+        weight = {} if rows.sample_weight is None else {"sample_weight": rows.sample_weight}
+        algorithm.fit(rows.X, **weight)
+        if hasattr(algorithm, "cluster_centers_"):
+            return np.asarray(algorithm.cluster_centers_, np.float64)
+        labels = np.asarray(algorithm.labels_)
+        found = np.flatnonzero((labels >= 0) & (rows.weights() > 0.0))  # some algorithms leave rows out
+        if not len(found):
+            raise ValueError(
+                f"{type(algorithm).__name__} finds no clusters in {len(rows):,} rows: change its parameters."
+            )
+        names, labels = np.unique(labels[found], return_inverse=True)
+        weights = rows.weights()[found]
+        member = sparse.csr_matrix((weights, (labels, np.arange(len(found)))), shape=(len(names), len(found)))
+        sums = member @ rows.X[found]
+        centers = np.asarray(sums.toarray() if sparse.issparse(sums) else sums, np.float64)
+        return np.ascontiguousarray(centers / np.bincount(labels, weights=weights)[:, None])
 
     def check_columns(self, n_features: int, objective: LogisticObjective) -> None:
         if self.prepared is not None:
@@ -72,7 +127,8 @@ class Clustered(Construction[LogisticObjective]):
         if self.prepared is not None:
             return self
         sample = self.clustered_rows(block, rng)
-        clusters = objective.clusters(sample, self.n_clusters, rng=rng)
+        clusters = self._found(sample, objective, rng)
+        clusters.check_columns(block.n_features, objective.n_classes)
         radius = find_radius(self.radius, block, sample, clusters, objective, rng)
         ready = replace(self, prepared=Prepared(clusters=clusters, radius=radius))
         ready._warn_if_useless(block, objective)
@@ -121,7 +177,7 @@ class Clustered(Construction[LogisticObjective]):
         return replace(drawn, notes=notes)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Cablr(Clustered):
     """p_n = s_n / S with s_n the objective's bound of the sensitivity through clusters of all rows.
 
@@ -134,6 +190,10 @@ class Cablr(Clustered):
     ----------
     n_clusters : int
         Clusters, or clusters of each class where there are more than two.
+    clusters : "kmeans", array (k, d) or a clustering algorithm
+        How they are found: by k-means; or they are given, as centres of rows, each of which then stands for a cluster
+        of every class; or by an estimator of scikit-learn or alike, which finds its own number of them, in the rows
+        times the sign of their class for two classes, or in those of each class. Any clusters give a valid bound.
     radius : float, "auto" or "pilot"
         The radius R. "auto": 3 / sqrt(mean squared distance to the centres); "pilot": 1.5 times the norm of a
         pilot fit. It includes the intercept: standardise the columns.
@@ -155,7 +215,7 @@ class Cablr(Clustered):
     name: ClassVar[str] = "cablr"
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Acvs(Clustered):
     """CABLR with the clusters of a uniform sample: p_n = s_n / S.
 
@@ -167,7 +227,7 @@ class Acvs(Clustered):
     sample_size : int or None
         Rows that are clustered. None: 1000 for each cluster but at most 2.5 % of the rows, and at least 50 for each
         cluster.
-    n_clusters, radius, certified, repair
+    n_clusters, clusters, radius, certified, repair
         As for `Cablr`.
 
     Examples

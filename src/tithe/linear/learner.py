@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, ClassVar, Self
 
@@ -17,6 +17,7 @@ from tithe.certify.newton import NewtonDescent
 from tithe.core.contracts import Source
 from tithe.core.data import Array, Block, Coreset, Rng
 from tithe.core.errors import warn_caller
+from tithe.core.gram import row_reach
 from tithe.core.labels import LabelledObjective
 from tithe.core.linear_algebra import MAX_COORDINATES, curvature_cost
 from tithe.core.parallel import single_blas_thread
@@ -41,6 +42,7 @@ from tithe.fit.labels import (
     weights_by_class,
 )
 from tithe.fit.results import BarChart, ClassLabels, collinear_columns, column_names, named_coefficients, strongest
+from tithe.linear.inference import Inference, infer
 from tithe.linear.objective import LabelledLinearObjective, LinearModelObjective
 from tithe.linear.regressed import Bounded, Regressed, SensitivityModel
 from tithe.reduce.draws import Uniform, draw_rows
@@ -52,8 +54,9 @@ _AUTO_SHARE, _MAX_AUTO_SHARE_ROWS = 100, 50_000  # one row in 100 is kept, up to
 _MANY_NUMBERS = 100  # different numbers in y, which are more often a quantity than classes
 _MAX_NEWTON_WORK = 4_000_000_000  # products of a curvature up to which Newton's method on all rows pays
 _MAX_WORK_OF_CLASSES = 200_000_000_000  # the same for many classes, of which a row is between few
-_START_ROWS, _ROUGH = (5000, 40_000), 1e-3  # rows of the fits where it starts, and their tolerance
-_GRADIENT_SHARE = 0.8  # of a draw of rows with many classes where it starts; the others are uniform
+_START_ROWS, _SECOND_ROWS, _ROUGH = 5000, 20_000, 1e-3  # rows of the fits where it starts, and their tolerance
+_MANY_TIMES, _MANY_TIMES_DEAR = 10, 2  # as many rows as the second of these fits there must be, so that it pays
+_GRADIENT_SHARE, _REACH_SHARE = 0.5, 0.3  # of a draw of these rows; the others are uniform
 _TOL = RealNumber(above=0.0)
 CORESET_TOL_RATIO = 0.01  # tolerance of the fit on the coreset over that on all rows
 TOLERANCE = Option("tol", _TOL, "Relative excess loss at which --polish auto stops.")
@@ -98,6 +101,7 @@ class CoresetLinearModel(CoresetLearner, BaseEstimator, ABC):
     n_iter_ = FittedAttribute[int]()
     n_passes_ = FittedAttribute[int]()
     coreset_ = FittedAttribute[Coreset](Optional(Instance(Coreset)), optional=True, holds_rows=True)
+    inference_ = FittedAttribute[Inference](from_stream=False)
 
     _constraints: ClassVar[dict[str, Constraint]] = {
         "polish": POLISH,
@@ -325,10 +329,51 @@ class CoresetLinearModel(CoresetLearner, BaseEstimator, ABC):
             return certify_bound(self._objective(), data, params)
         return certify_gap(self._objective(), data, params, self.coreset_)
 
+    def infer(self, X: Any, y: Any = None, sample_weight: Any = None, *, counts: bool = True) -> Inference:
+        """Standard errors and confidence intervals of the coefficients, as ``inference_``: see `Inference`.
+
+        It takes one pass over these rows, which are those of the fit, and more where the coefficients are standard
+        errors away from those with the smallest loss, as they may be with a large ``tol``. X may be a source.
+
+        Parameters
+        ----------
+        X, y, sample_weight
+            As in `fit`.
+        counts : bool
+            A row of weight two is two rows. False: it is one row, and its weight is an exposure, that of its class,
+            or one of a survey. Robust standard errors are right then, and those by the model for exposures only.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from tithe import CoresetLogisticRegression
+        >>> X = np.random.default_rng(0).normal(size=(1000, 2))
+        >>> y = X @ [1.0, 0.0] + np.random.default_rng(1).logistic(size=1000) > 0
+        >>> found = CoresetLogisticRegression(C=np.inf, random_state=0).fit(X, y).infer(X, y)
+        >>> found.z().round(1), found.interval().round(2)[0, 1]
+        (array([[12. , -1.4, -1.1]]), array([-0.24,  0.04]))
+        """
+        rows = self.solve()._validate_rows(X, y, sample_weight, reset=False)
+        data = self._prepare(DataPass(rows, self.engine), reset=False)
+        few = rows if isinstance(rows, Block) else self.coreset_
+        found = infer(self._objective(), data, self._params(), few, counts=counts)
+        self._fitted_values = {**(self._fitted_values or {}), "inference_": found}
+        return found
+
     def summary(self) -> dict[str, Any]:
-        """The loss, penalty included, and the columns that others nearly determine."""
-        collinear = collinear_columns(self, (self.solve()._fitted_values or {}).get("coreset_"))
-        return {"loss": self.objective_curve_[-1], **({"collinear_columns": collinear} if collinear else {})}
+        """The loss, penalty included, the columns that others nearly determine, and what standard errors mean."""
+        values = self.solve()._fitted_values or {}
+        collinear, found = collinear_columns(self, values.get("coreset_")), values.get("inference_")
+        return {
+            "loss": self.objective_curve_[-1],
+            **({"collinear_columns": collinear} if collinear else {}),
+            **({} if found is None else {"standard_errors": found.about()}),
+        }
+
+    def _named_coefficients(self, coef: Array, outputs: Sequence[Any]) -> list[dict[str, Any]]:
+        """The coefficients (k, d) of each column, with their standard errors where these are known."""
+        found = (self._fitted_values or {}).get("inference_")
+        return named_coefficients(self, coef, outputs, None if found is None else found.columns())
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -336,30 +381,34 @@ class CoresetLinearModel(CoresetLearner, BaseEstimator, ABC):
         return tags
 
 
-def _solved_on_few(objective: LinearModelObjective, block: Block, params: Array, rng: Rng) -> Array:
-    """A solution on few rows: uniform ones, for which the penalty counts for more, and then more of them.
+def _solved_on_few(objective: LinearModelObjective, block: Block, flat: Array, rng: Rng) -> Array:
+    """A solution on few rows, from the parameters ``flat``.
 
-    With many classes a draw by the size of the gradient there follows: uniform rows have hardly any between two rare
-    classes, and a Newton step on all rows takes long.
+    The first rows are uniform ones, for which the penalty counts for more. Where a step on all rows costs much, others
+    follow that are drawn by the sizes of their gradients and by how far they are out: uniform rows have hardly any
+    between two rare classes, or with a value in a rare column, and Newton steps on all rows would take long for those.
     """
-    draws = [(size, False) for size in _START_ROWS]
-    if objective.n_scores > 1:
-        draws.append((_START_ROWS[-1], True))
-    for size, by_gradient in draws:
-        if 2 * size > len(block):
-            break
-        if by_gradient:
-            weight, gradient = block.weights(), objective.gradient_sizes(block, params, objective.cost(block, params))
-            share = _GRADIENT_SHARE * gradient / np.average(gradient, weights=weight) + 1.0 - _GRADIENT_SHARE
-            rows = draw_rows(block, weight * share, size, rng, codes=objective.codes(block))
-        else:
-            rows = Uniform().reduce(block, objective, size, pilot=None, survey=None, rng=rng)
-            rows = replace(rows, sample_weight=rows.weights() * (len(rows) / rows.total_weight))
-        if objective.can_be_fitted(rows):
-            few = NewtonDescent(objective, DataPass(rows), params, rows)
-            few.descend(_ROUGH)
-            params = few.params
-    return params
+    rows = Uniform().reduce(block, objective, _START_ROWS, pilot=None, survey=None, rng=rng)
+    rows = replace(rows, sample_weight=rows.weights() * (len(rows) / rows.total_weight))
+    params = _rough_solution(objective, rows, flat)
+    is_dear = sparse.issparse(block.X) or objective.n_scores > 1
+    if len(block) < (_MANY_TIMES_DEAR if is_dear else _MANY_TIMES) * _SECOND_ROWS:
+        return params
+    weight, gradient = block.weights(), objective.gradient_sizes(block, params, objective.cost(block, params))
+    share = np.full(len(block), 1.0 - _GRADIENT_SHARE - _REACH_SHARE)
+    for part, size in ((_GRADIENT_SHARE, gradient), (_REACH_SHARE, row_reach(block.X, objective.centre(block)))):
+        mean = float(size @ weight) / block.total_weight
+        share += part * (size / mean if mean > 0.0 else 1.0)
+    drawn = draw_rows(block, weight * share, _SECOND_ROWS, rng, codes=objective.codes(block))
+    return _rough_solution(objective, drawn, params)
+
+
+def _rough_solution(objective: LinearModelObjective, rows: Block, start: Array) -> Array:
+    if not objective.can_be_fitted(rows):
+        return start
+    few = NewtonDescent(objective, DataPass(rows), start, rows)
+    few.descend(_ROUGH)
+    return few.params
 
 
 class CoresetLinearClassifier(ClassifierMixin, CoresetLinearModel):
@@ -496,19 +545,25 @@ class CoresetLinearClassifier(ClassifierMixin, CoresetLinearModel):
     def summary(self) -> dict[str, Any]:
         """The loss, penalty included, the classes and the coefficients."""
         loss = super().summary()
-        coefficients = named_coefficients(self, self._dense_coef(), self.classes_.tolist())
         return {
             **loss,
             "classes": self.classes_.tolist(),
             "intercept": self.intercept_.tolist(),
-            "coefficients": coefficients,
+            "coefficients": self._named_coefficients(self._dense_coef(), self.classes_.tolist()),
         }
 
     def charts(self) -> list[BarChart]:
         """The coefficients; for more than two classes, the largest of each column."""
         coef = self.solve()._dense_coef()
         axis = f"coefficient, towards {self.classes_[-1]!s}" if len(coef) == 1 else "largest over the classes"
-        return [BarChart.of_largest("coefficients", column_names(self), strongest(coef), axis)]
+        charts = [BarChart.of_largest("coefficients", column_names(self), strongest(coef), axis)]
+        scorer = (self._fitted_values or {}).get("sensitivity_model_")
+        named, r2 = ([], 0.0) if scorer is None else scorer.named_coefficients(column_names(self))
+        if named:
+            names, values = zip(*named, strict=True)
+            axis = f"coefficient of the sensitivity; R² = {r2:.2f}"
+            charts.append(BarChart.of_largest("coefficients of the sensitivity", names, np.array(values), axis))
+        return charts
 
     def sparsify(self) -> Self:
         """Keep ``coef_`` as a CSR matrix, which is small where most columns never occurred: theirs are zeros."""

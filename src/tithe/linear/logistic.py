@@ -13,9 +13,11 @@ from tithe.certify import bound_certificate
 from tithe.core.data import Array, Block, grouped
 from tithe.core.errors import warn_caller
 from tithe.core.passes import DataPass
+from tithe.core.seeding import as_seed, rng_for
 from tithe.fit.collections import lazy_on_collections
 from tithe.linear.learner import CORESET_TOL_RATIO, TOLERANCE, CoresetLinearClassifier, LinearFit
 from tithe.linear.logistic_objective import LogisticObjective
+from tithe.linear.posterior import Posterior, sample_posterior
 
 
 class CoresetLogisticRegression(CoresetLinearClassifier):
@@ -191,6 +193,23 @@ class CoresetLogisticRegression(CoresetLinearClassifier):
             max_iter=self.max_iter,
             tol=CORESET_TOL_RATIO * self.tol,
         )
+
+    def posterior(
+        self, X: Any = None, y: Any = None, sample_weight: Any = None, *, n_samples: int = 1000, random_state: Any = 0
+    ) -> Posterior:
+        """The posterior of the parameters given these rows, or the coreset: see `Posterior`.
+
+        The prior of coefficients is normal with mean 0 and variance C, that of intercepts is flat.
+        """
+        rows: Block
+        if X is None:
+            rows = self.solve().coreset_
+        else:
+            checked = self.solve()._validate_rows(X, y, sample_weight, reset=False)
+            if not isinstance(checked, Block):
+                raise ValueError("A posterior needs rows in memory: leave X out for that of the coreset.")
+            rows = self._prepare_block(checked, reset=False)
+        return sample_posterior(self._objective(), rows, n_samples, rng_for(as_seed(random_state), "posterior"))
 
     @lazy_on_collections
     def predict_proba(self, X: Any) -> Array:

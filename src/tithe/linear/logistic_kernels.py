@@ -12,67 +12,13 @@ from scipy import sparse
 from tithe.core.data import Array
 from tithe.core.parallel import add_parts, over_parts, part_rows, single_blas_thread
 from tithe.core.passes import AddsUp
+from tithe.linear.kernels import Loss, ScoreSums, exp_of_negative, sweep
 
 _FAST = {"contract", "reassoc", "nsz"}
 _TILE_ROWS = 512
 WIDE_COLUMNS = 64  # columns from which sums over many classes are products of matrices
 _WIDE_TILE_ROWS = 256  # rows of these products
 MAX_CLASSES_APART = 32  # classes up to which gradients are added up by class
-_LOG2E = 1.4426950408889634
-_LN2_HIGH, _LN2_LOW = 6.93147180369123816490e-01, 1.90821492927058770002e-10  # ln 2 = their sum, to 90 bits
-_MIN_EXPONENT = -700.0  # exp of anything smaller is negligible
-
-
-@njit(cache=True, nogil=True, fastmath=_FAST)
-def _exp(x, bits, n):
-    """x <- exp(x) for x <= 0, to an ulp or two: 2^k times a polynomial in what is left, |r| <= ln(2)/2."""
-    for i in range(n):
-        v = max(x[i], _MIN_EXPONENT)
-        k = np.floor(v * _LOG2E + 0.5)
-        r = (v - k * _LN2_HIGH) - k * _LN2_LOW
-        p = 1.0 / 6227020800.0
-        p = p * r + 1.0 / 479001600.0
-        p = p * r + 1.0 / 39916800.0
-        p = p * r + 1.0 / 3628800.0
-        p = p * r + 1.0 / 362880.0
-        p = p * r + 1.0 / 40320.0
-        p = p * r + 1.0 / 5040.0
-        p = p * r + 1.0 / 720.0
-        p = p * r + 1.0 / 120.0
-        p = p * r + 1.0 / 24.0
-        p = p * r + 1.0 / 6.0
-        p = p * r + 0.5
-        p = p * r + 1.0
-        x[i] = p * r + 1.0
-        bits[i] = (np.int64(k) + 1023) << 52
-    power = bits.view(np.float64)
-    for i in range(n):
-        x[i] *= power[i]
-
-
-@njit(cache=True, nogil=True, fastmath=_FAST, error_model="numpy")
-def _log1p(q):
-    """ln(1 + q) for 0 <= q <= 1: twice the area tangent of q / (2 + q), whose square is at most 1/9."""
-    w = q / (2.0 + q)
-    s = w * w
-    p = 1.0 / 33.0
-    p = p * s + 1.0 / 31.0
-    p = p * s + 1.0 / 29.0
-    p = p * s + 1.0 / 27.0
-    p = p * s + 1.0 / 25.0
-    p = p * s + 1.0 / 23.0
-    p = p * s + 1.0 / 21.0
-    p = p * s + 1.0 / 19.0
-    p = p * s + 1.0 / 17.0
-    p = p * s + 1.0 / 15.0
-    p = p * s + 1.0 / 13.0
-    p = p * s + 1.0 / 11.0
-    p = p * s + 1.0 / 9.0
-    p = p * s + 1.0 / 7.0
-    p = p * s + 1.0 / 5.0
-    p = p * s + 1.0 / 3.0
-    p = p * s + 1.0
-    return 2.0 * w * p
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
@@ -98,58 +44,6 @@ def margins_csr(data, indices, indptr, start, r, theta, margins):
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST, error_model="numpy")
-def _two_classes(y, weight, start, r, margins, spare, bits, cost, slopes, curves, counts, part):
-    """Two classes, one margin: losses, residuals and curvatures of a tile."""
-    label, margin, wrong, curve = y[start : start + r], margins[0], slopes[0], curves[0]
-    for i in range(r):
-        margin[i] = margin[i] if label[i] == 1 else -margin[i]
-        spare[i] = -abs(margin[i])
-    _exp(spare, bits, r)
-    for i in range(r):
-        t = margin[i]
-        q = spare[i]
-        inverse = 1.0 / (1.0 + q)
-        wrong[i] = q * inverse if t > 0.0 else inverse  # the chance given to the other class
-        curve[i] = wrong[i] * (1.0 - wrong[i])
-        spare[i] = _log1p(q) - min(t, 0.0)  # the loss
-    if cost.size > 0:
-        for i in range(r):
-            cost[start + i] = spare[i]
-    u0 = u1 = l0 = l1 = h0 = h1 = 0.0
-    if weight.size > 0:
-        share = weight[start : start + r]
-        for i in range(r):
-            u, in_one = share[i], share[i] if label[i] == 1 else 0.0
-            entropy = spare[i] + wrong[i] * margin[i]
-            u0 += u
-            l0 += u * spare[i]
-            h0 += u * entropy
-            u1 += in_one
-            l1 += in_one * spare[i]
-            h1 += in_one * entropy
-            wrong[i] *= u
-            curve[i] *= u
-    else:
-        u0 = float(r)
-        for i in range(r):
-            in_one = 1.0 if label[i] == 1 else 0.0
-            entropy = spare[i] + wrong[i] * margin[i]
-            l0 += spare[i]
-            h0 += entropy
-            u1 += in_one
-            l1 += in_one * spare[i]
-            h1 += in_one * entropy
-    for i in range(r):
-        wrong[i] = -wrong[i] if label[i] == 1 else wrong[i]
-    counts[part, 0, 0] += u0 - u1
-    counts[part, 0, 1] += l0 - l1
-    counts[part, 0, 2] += h0 - h1
-    counts[part, 1, 0] += u1
-    counts[part, 1, 1] += l1
-    counts[part, 1, 2] += h1
-
-
-@njit(cache=True, nogil=True, fastmath=_FAST, error_model="numpy")
 def _many_classes(y, weight, start, r, margins, spare, bits, cost, slopes, curves, counts, part):
     """K classes, K margins: losses, residuals and curvatures of a tile."""
     n_classes = margins.shape[0]
@@ -161,7 +55,7 @@ def _many_classes(y, weight, start, r, margins, spare, bits, cost, slopes, curve
     for k in range(n_classes):
         for i in range(r):
             slopes[k, i] = margins[k, i] - spare[i]
-        _exp(slopes[k], bits, r)
+        exp_of_negative(slopes[k], bits, r)
     for i in range(r):
         total = 0.0
         for k in range(n_classes):
@@ -229,8 +123,7 @@ def _add_csr(data, indices, indptr, start, r, y, slopes, curves, gradient, diago
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def sweep_dense(X, y, weight, theta, centre, cost, counts, gradient, diagonal, first, last, rows, many):
-    """``many`` is None for two classes: then numba does not compile what is for more."""
+def sweep_dense(X, y, weight, theta, centre, cost, counts, gradient, diagonal, first, last, rows):
     n, size = X.shape[0], theta.shape[0]
     margins, slopes, curves = np.empty((size, _TILE_ROWS)), np.empty((size, _TILE_ROWS)), np.empty((size, _TILE_ROWS))
     spare, bits = np.empty(_TILE_ROWS), np.empty(_TILE_ROWS, np.int64)
@@ -239,10 +132,7 @@ def sweep_dense(X, y, weight, theta, centre, cost, counts, gradient, diagonal, f
         for start in range(part * rows, stop, _TILE_ROWS):
             r = min(stop - start, _TILE_ROWS)
             margins_dense(X, start, r, theta, margins)
-            if many is None:
-                _two_classes(y, weight, start, r, margins, spare, bits, cost, slopes, curves, counts, part)
-            else:
-                _many_classes(y, weight, start, r, margins, spare, bits, cost, slopes, curves, counts, part)
+            _many_classes(y, weight, start, r, margins, spare, bits, cost, slopes, curves, counts, part)
             if gradient.shape[0] > 0:
                 _add_dense(X, start, r, y, slopes, curves, centre, gradient, diagonal, part)
 
@@ -323,7 +213,7 @@ def sweep_wide(X, y, weight, theta, centre, cost, counts, gradient, diagonal, fi
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def sweep_csr(data, indices, indptr, y, weight, theta, cost, counts, gradient, diagonal, first, last, rows, many):
+def sweep_csr(data, indices, indptr, y, weight, theta, cost, counts, gradient, diagonal, first, last, rows):
     n, size = indptr.shape[0] - 1, theta.shape[0]
     margins, slopes, curves = np.empty((size, _TILE_ROWS)), np.empty((size, _TILE_ROWS)), np.empty((size, _TILE_ROWS))
     spare, bits = np.empty(_TILE_ROWS), np.empty(_TILE_ROWS, np.int64)
@@ -332,10 +222,7 @@ def sweep_csr(data, indices, indptr, y, weight, theta, cost, counts, gradient, d
         for start in range(part * rows, stop, _TILE_ROWS):
             r = min(stop - start, _TILE_ROWS)
             margins_csr(data, indices, indptr, start, r, theta, margins)
-            if many is None:
-                _two_classes(y, weight, start, r, margins, spare, bits, cost, slopes, curves, counts, part)
-            else:
-                _many_classes(y, weight, start, r, margins, spare, bits, cost, slopes, curves, counts, part)
+            _many_classes(y, weight, start, r, margins, spare, bits, cost, slopes, curves, counts, part)
             if gradient.shape[0] > 0:
                 _add_csr(data, indices, indptr, start, r, y, slopes, curves, gradient, diagonal, part)
 
@@ -368,6 +255,18 @@ class LogisticSums(AddsUp):
         return total
 
 
+def sums_of_two_classes(sums: ScoreSums) -> LogisticSums:
+    """Sums by sign as those by class: rows of class 1 have a negative residual, and those of class 0 a positive one."""
+    loss = sums.loss[::-1]
+    return LogisticSums(
+        count=sums.table[::-1, 0],
+        loss=loss,
+        entropy=np.maximum(loss - sums.product[::-1], 0.0),
+        by_class=sums.by_sign[::-1, None],
+        diagonal=sums.diagonal,
+    )
+
+
 def logistic_sweep(
     X: Any,
     y: Array,
@@ -386,6 +285,10 @@ def logistic_sweep(
     """
     n, d = X.shape
     size = theta.shape[0]
+    if size == 1:
+        options: Any = {"cost": cost, "gradient": gradient, "diagonal": diagonal, "centre": centre}
+        swept = sweep(X, y, theta[0], Loss(logistic=True), weight=weight, **options)
+        return swept.cost, sums_of_two_classes(swept.sums)
     theta = np.ascontiguousarray(theta, np.float64)
     groups = n_classes if n_classes <= MAX_CLASSES_APART else 1
     rows = part_rows(n, 8 * ((groups + 1) * size * (d + 1) + 3 * n_classes) if gradient else 8)
@@ -396,13 +299,12 @@ def logistic_sweep(
     costs = np.empty(n if cost else 0)
     u = np.empty(0) if weight is None else weight
     sums = (costs, counts, gradients, diagonals)
-    many = None if size == 1 else True
-    wide = size > 1 and d >= WIDE_COLUMNS
+    wide = d >= WIDE_COLUMNS
     if sparse.issparse(X):
         rows_of = (X.data, X.indices, X.indptr)
 
         def run(a: int, b: int) -> None:
-            sweep_csr(*rows_of, y, u, theta, *sums, a, b, rows, many)
+            sweep_csr(*rows_of, y, u, theta, *sums, a, b, rows)
 
     else:
         origin = np.zeros(d) if centre is None else centre
@@ -411,7 +313,7 @@ def logistic_sweep(
             if wide:
                 sweep_wide(X, y, u, theta, origin, *sums, a, b, rows)
             else:
-                sweep_dense(X, y, u, theta, origin, *sums, a, b, rows, many)
+                sweep_dense(X, y, u, theta, origin, *sums, a, b, rows)
 
     entries = X.nnz if sparse.issparse(X) else n * d
     with single_blas_thread():

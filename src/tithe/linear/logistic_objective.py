@@ -13,7 +13,8 @@ from tithe.clustering.objective import KMeansObjective
 from tithe.core.data import Array, Block, Evaluation
 from tithe.core.params import Constraint, OneOf, Option, RealNumber, Target, WholeNumber, check_params, check_value
 from tithe.core.state_checks import Floats, Integers, Optional, Storable, expect
-from tithe.linear.logistic_kernels import LogisticSums, logistic_sweep
+from tithe.linear.kernels import Loss, ScoreSums, sweep
+from tithe.linear.logistic_kernels import LogisticSums, logistic_sweep, sums_of_two_classes
 from tithe.linear.objective import LabelledLinearObjective, signed
 from tithe.linear.sensitivity_kernels import N_SUMS, Views, cluster_members, cluster_sums, decay_scores
 
@@ -128,6 +129,7 @@ class LogisticObjective(LabelledLinearObjective[LogisticSums]):
     )
     target: ClassVar[Target] = "class"
     name: ClassVar[str] = "logistic"
+    error_model = "likelihood"
     best_construction: ClassVar[str] = "influence"
     totals_at_solution: ClassVar[bool] = True
 
@@ -184,23 +186,41 @@ class LogisticObjective(LabelledLinearObjective[LogisticSums]):
 
     # -- sensitivities through clusters: Cablr, Acvs and Regressed ------------------------------
 
-    def clusters(self, block: Block, n_clusters: int, *, rng: np.random.Generator) -> Clusters:
+    def clusters(
+        self,
+        block: Block,
+        n_clusters: int,
+        *,
+        rng: np.random.Generator,
+        search: Callable[[Block, np.random.Generator], Array] | None = None,
+    ) -> Clusters:
+        """Clusters of the rows by k-means, or by ``search``, which finds the centres of some rows."""
         check_value("n_clusters", n_clusters, WholeNumber(least=1))
         codes = self.codes(block)
-        search = KMeansObjective(n_clusters=n_clusters, n_init=_N_INIT)
+        means = KMeansObjective(n_clusters=n_clusters, n_init=_N_INIT)
+        find = search or (lambda rows, rng: means.solve(rows, rng=rng))
         last = 1.0 if self.fit_intercept else 0.0
         if self.n_classes == 2:
             rows = signed(block.X, 2.0 * codes - 1.0, last)
-            return Clusters(centers=search.solve(Block(X=rows, sample_weight=block.sample_weight), rng=rng))
+            return Clusters(centers=find(Block(X=rows, sample_weight=block.sample_weight), rng))
         centers, labels = [], []
         for g in np.flatnonzero(np.bincount(codes, minlength=self.n_classes)):
             members = block.take(np.flatnonzero(codes == g))
             if members.sample_weight is not None and not members.sample_weight.any():
                 continue
-            class_centers = search.solve(Block(X=members.X, sample_weight=members.sample_weight), rng=rng)
+            class_centers = find(Block(X=members.X, sample_weight=members.sample_weight), rng)
             centers.append(np.column_stack([class_centers, np.full(len(class_centers), last)]))
             labels += [g] * len(class_centers)
         return Clusters(centers=np.concatenate(centers), labels=np.array(labels, np.int32))
+
+    def clusters_at(self, centers: Array) -> Clusters:
+        """Clusters about centres (k, d) that are given, one for each class."""
+        last = np.full((len(centers), 1), 1.0 if self.fit_intercept else 0.0)
+        rows = np.ascontiguousarray(np.hstack([centers, last]))
+        if self.n_classes == 2:  # +-(x, 1) is near +-(q, 1)
+            return Clusters(centers=np.concatenate([rows, -rows]))
+        labels = np.repeat(np.arange(self.n_classes, dtype=np.int32), len(rows))
+        return Clusters(centers=np.tile(rows, (self.n_classes, 1)), labels=labels)
 
     def exact_clusters(self, block: Block, clusters: Clusters) -> Clusters:
         return self._exact_clusters(block, clusters, self.codes(block))[0]
@@ -294,6 +314,12 @@ class LogisticObjective(LabelledLinearObjective[LogisticSums]):
             block.X, self.codes(block), params, n_classes=self.n_classes, weight=block.sample_weight, **what
         )
 
+    def _one_score(self, block: Block, params: Array) -> tuple[Array, Loss] | None:
+        return (self.codes(block), Loss(logistic=True)) if self.n_classes == 2 else None
+
+    def _sums_of(self, sums: ScoreSums) -> LogisticSums:
+        return sums_of_two_classes(sums)
+
     def least_value(self, block: Block) -> float:
         """Without a penalty: if the sum is below what one row on the wrong side costs, no row is on the wrong side."""
         weight = block.weights()
@@ -314,6 +340,12 @@ class LogisticObjective(LabelledLinearObjective[LogisticSums]):
         return self._chances(block, params) - np.equal.outer(self.codes(block), np.arange(first, self.n_classes))
 
     def _hessian_weights(self, block: Block, params: Array) -> tuple[Array, Callable[[int, int, slice], Array]]:
+        known = self._one_score(block, params)
+        if known is not None:
+            bends = sweep(
+                block.X, known[0], params[0], known[1], weight=block.sample_weight, bends=True, gradient=False
+            ).bends
+            return bends[:, None], lambda a, b, at: bends[at]
         chance, weight = self._chances(block, params), block.weights()
         second = chance * (1.0 - chance) * weight[:, None]
         return second, lambda a, b, at: -chance[at, a] * chance[at, b] * weight[at]

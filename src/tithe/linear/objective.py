@@ -6,19 +6,20 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Generic, Self
+from typing import Any, ClassVar, Generic, Literal, Self
 
 import numpy as np
 from scipy import sparse
 
 from tithe.certify.descent import Descent, Metric
-from tithe.certify.gap import ConvexObjective, SumsT
+from tithe.certify.gap import ConvexObjective, LazyCurvature, SumsT
 from tithe.core.data import Array, Block, Moments, Rng, Survey
 from tithe.core.labels import LabelledObjective, count_codes
 from tithe.core.linear_algebra import curvature_blocks, curvature_cost, effective_support
 from tithe.core.parallel import column_means, single_blas_thread
 from tithe.core.params import WholeNumber, check_value
 from tithe.core.state_checks import Floats, Optional
+from tithe.linear.kernels import MAX_FUSED, Loss, ScoreSums, Swept, drift_sums, sweep
 from tithe.reduce.kernels import sample_rows
 
 _ROWS_EACH = 12  # drawn rows for each total: with fewer, calibration lost on all sets tried, with more it won
@@ -79,6 +80,9 @@ class LinearModelObjective(ConvexObjective[SumsT], Generic[SumsT]):
     max_iter: int = 200
     tol: float = 1e-10
 
+    # what standard errors suppose: the losses are minus the logarithms of a likelihood, errors have one distribution
+    error_model: ClassVar[Literal["likelihood", "location"] | None] = None
+
     def __post_init__(self) -> None:
         check_value("max_iter", self.max_iter, WholeNumber(least=1))
 
@@ -109,6 +113,10 @@ class LinearModelObjective(ConvexObjective[SumsT], Generic[SumsT]):
     @abstractmethod
     def _hessian_weights(self, block: Block, params: Array) -> tuple[Array, Callable[[int, int, slice], Array]]:
         """Weighted second derivatives of each row's loss: in each score (n, k), and for pairs of them, by rows."""
+
+    def _second_derivatives(self, block: Block, params: Array) -> tuple[Array, Callable[[int, int, slice], Array]]:
+        """The same without anything that only makes steps safer."""
+        return self._hessian_weights(block, params)
 
     @abstractmethod
     def penalty(self) -> tuple[float, float]:
@@ -145,6 +153,9 @@ class LinearModelObjective(ConvexObjective[SumsT], Generic[SumsT]):
 
         And for half of the step, its end, and the mean over it: the curvature, and the sum of the changes of the parts.
         """
+        known = self._one_score(block, params)
+        if known is not None and known[1].huber is None:
+            return drift_sums(block.X, known[0], params[0], step[0], known[1], weight=block.sample_weight)
         sums = np.zeros(N_DRIFT_SUMS)
         for at in range(0, len(block), _CHUNK_ROWS):
             rows = block.cut(at, at + _CHUNK_ROWS)
@@ -189,6 +200,14 @@ class LinearModelObjective(ConvexObjective[SumsT], Generic[SumsT]):
     def _with_label_codes(self, block: Block) -> tuple[Self, Block]:
         """The objective and the rows as `minimise` uses them, with y in the form that is quickest to read."""
         return self, block
+
+    def _one_score(self, block: Block, params: Array) -> tuple[Array, Loss] | None:
+        """Targets and loss as compiled sweeps take them; None: more than one score, or a loss that is not compiled."""
+        return None
+
+    def _sums_of(self, sums: ScoreSums) -> SumsT:
+        """The sums of a compiled sweep as those of this objective."""
+        raise NotImplementedError
 
     # -- what constructions and calibration need -----------------------------------------------
 
@@ -406,6 +425,35 @@ class LinearModelObjective(ConvexObjective[SumsT], Generic[SumsT]):
         hessian = curvature_blocks(block, second, cross, centre)
         unit = self.unit(block.total_weight if total_weight is None else total_weight)
         return None if hessian is None else unit * hessian
+
+    def sums_and_curvature(
+        self, block: Block, params: Array, centre: Array | None, *, total_weight: float | None = None
+    ) -> tuple[SumsT, LazyCurvature]:
+        swept = self._swept(block, params, centre)
+        if swept is None:
+            return super().sums_and_curvature(block, params, centre, total_weight=total_weight)
+        unit = self.unit(block.total_weight if total_weight is None else total_weight)
+
+        def take() -> Array | None:
+            hessian = self._whole_curvature(block, params, centre, swept)
+            return None if hessian is None else unit * hessian
+
+        return self._sums_of(swept.sums), LazyCurvature(take, is_known=swept.gram is not None)
+
+    def _swept(self, block: Block, params: Array, centre: Array | None, *, gram: bool = True) -> Swept | None:
+        """Sums and second derivatives from a compiled sweep, which adds up the curvature too if columns are few."""
+        known = self._one_score(block, params)
+        if known is None:
+            return None
+        gram = gram and not sparse.issparse(block.X) and block.n_features <= MAX_FUSED
+        what: Any = {"weight": block.sample_weight, "bends": True, "gram": gram, "centre": centre}
+        return sweep(block.X, known[0], params[0], known[1], **what)
+
+    def _whole_curvature(self, block: Block, params: Array, centre: Array | None, swept: Swept) -> Array | None:
+        """The second derivative of the losses, from a sweep at these parameters."""
+        if swept.gram is not None:
+            return swept.gram[None]
+        return curvature_blocks(block, swept.bends[:, None], lambda a, b, at: swept.bends[at], centre)
 
     def metric_of(self, hessian: Array, centre: Array | None = None) -> Metric:
         return self._metric(hessian, np.einsum("bss->bs", hessian).reshape(self.n_scores, -1), None, centre)

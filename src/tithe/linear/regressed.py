@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Annotated, Any, ClassVar, Self
 
@@ -16,9 +17,9 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.validation import check_array, column_or_1d
 
-from tithe.core.contracts import Construction, Objective, SensitivityObjective
+from tithe.core.contracts import Construction, Objective, RowScorer, SensitivityObjective
 from tithe.core.data import Array, Block, Rng, Scores
-from tithe.core.errors import unknown_name
+from tithe.core.errors import unknown_name, warn_caller
 from tithe.core.params import Boolean, Constraint, OneOf, RealNumber, WholeNumber, check_params, check_value
 from tithe.core.seeding import as_seed, rng_for
 from tithe.core.state_checks import Floats, Integer, Integers, Number, Optional, Storable, expect
@@ -28,6 +29,7 @@ from tithe.linear.logistic_objective import Clusters, LogisticObjective
 from tithe.linear.objective import LabelledLinearObjective, signed
 from tithe.reduce.draws import draw_rows, score_values
 from tithe.reduce.kernels import sample_rows
+from tithe.reduce.stream import CoresetStream
 
 Bounded = SensitivityObjective | LogisticObjective  # objectives that bound the sensitivities of rows
 
@@ -139,7 +141,7 @@ class Linear(Storable):
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class SensitivityModel(Storable):
+class SensitivityModel(RowScorer):
     """Predicts m = N s of new rows, clipped to [clip_low_, clip_high_].
 
     Attributes
@@ -230,6 +232,17 @@ class SensitivityModel(Storable):
         """m of new rows from the bound itself, beside the sample: (n,)."""
         return self.bound.of_new(self._block(X, y), self.objective)
 
+    def named_coefficients(self, names: Sequence[str]) -> tuple[Sequence[tuple[str, float]], float]:
+        """The coefficients of m, or of ln m, by column, largest first; none if the regressor is not linear. And R^2.
+
+        With two classes a column counts times the sign of the class.
+        """
+        if self.linear is None:
+            return [], self.r2_
+        coef = self.linear.coef
+        order = np.argsort(-np.abs(coef), kind="stable")
+        return [(names[j], float(coef[j])) for j in order], self.r2_
+
     def stream(self, size: int, random_state: Any = None) -> OnlineInclusion:
         """Choose rows batch by batch: about ``size`` for every growth of the stream by a factor e."""
         return OnlineInclusion(self, size, random_state)
@@ -270,6 +283,7 @@ class OnlineInclusion:
         self.model, self.size = model, size
         self.n_seen_ = self.n_checked_ = 0
         self._total = self._exact = self._predicted = 0.0
+        self._warned = False
         self._draws, self._checks = rng_for(seed, "include"), rng_for(seed, "check")
 
     def include(self, X: Any, y: Any = None) -> tuple[Array, Array]:
@@ -288,6 +302,26 @@ class OnlineInclusion:
         self.n_seen_ += len(block)
         self._total = float(running[-1])
         return included, 1.0 / chance[included]
+
+    def push(self, stream: CoresetStream, X: Any, y: Any = None) -> None:
+        """Push the rows of a batch that are kept into a stream, with their weights. Warns if scores have drifted."""
+        kept, weights = self.include(X, y)
+        first, rows = self.n_seen_ - len(kept), np.flatnonzero(kept)
+        if len(rows):
+            labels = None if y is None else np.asarray(y)[rows]
+            stream.push(X[rows], labels, weights, row_ids=first + rows)
+        if self.drifted and not self._warned:
+            self._warned = True
+            warn_caller(self.drift_text)
+
+    @property
+    def drift_text(self) -> str:
+        """What the drift means."""
+        return (
+            f"Rows matter {self.drift_:.2g} times as much as the regression says, by {self.n_checked_:,} rows that "
+            "were scored exactly: they have drifted away from those that it was fitted on. Draws stay unbiased, and "
+            "vary more: build a coreset of new rows."
+        )
 
     @property
     def drift_(self) -> float:
@@ -434,6 +468,10 @@ class Regressed(Construction[Bounded]):
         ):
             raise ValueError(f"regressor must be one of {', '.join(_REGRESSORS)} or have fit() and predict().")
         check_params(self, self._constraints)
+
+    @property
+    def scorer(self) -> RowScorer | None:
+        return self.sensitivity_model_
 
     def __eq__(self, other: object) -> bool:
         """Whether the options are the same; regressors are compared by type and parameters."""

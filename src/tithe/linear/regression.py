@@ -19,7 +19,8 @@ from tithe.fit.base import FLOATS, CoresetLearner, FittedAttribute, limits_threa
 from tithe.fit.bases import RegressorMixin
 from tithe.fit.collections import lazy_on_collections
 from tithe.fit.labels import finite_target
-from tithe.fit.results import BarChart, column_names, named_coefficients, strongest
+from tithe.fit.results import BarChart, column_names, strongest
+from tithe.linear.inference import Inference
 from tithe.linear.learner import CORESET_TOL_RATIO, TOLERANCE, CoresetLinearModel
 from tithe.linear.outputs import Outputs, checked_targets, has_several_outputs, penalties
 from tithe.linear.regression_objectives import (
@@ -125,7 +126,7 @@ class CoresetLinearRegressor(RegressorMixin, CoresetLinearModel):
         """The loss, penalty included, and the coefficients."""
         loss = super().summary()
         coef = np.atleast_2d(self.coef_)
-        coefficients = named_coefficients(self, coef, range(len(coef)))
+        coefficients = self._named_coefficients(coef, range(len(coef)))
         return {**loss, "intercept": np.asarray(self.intercept_).tolist(), "coefficients": coefficients}
 
     def charts(self) -> list[BarChart]:
@@ -249,6 +250,12 @@ class CoresetRidge(CoresetLinearRegressor):
             return super().certify(X, y, sample_weight)
         problem, _ = self.solve()._outputs(X, y, sample_weight, reset=False)
         return problem.gap(self._params()).certificate(len(problem.rows), passes=1)
+
+    def infer(self, X: Any, y: Any = None, sample_weight: Any = None, *, counts: bool = True) -> Inference:
+        """See `CoresetLogisticRegression.infer`; of one output."""
+        if np.ndim(self.solve().coef_) > 1:
+            raise ValueError("Standard errors are those of one output: fit a model to each column of y.")
+        return super().infer(X, y, sample_weight, counts=counts)
 
     def _params(self) -> Array:
         return np.column_stack([np.atleast_2d(self.coef_), np.atleast_1d(self.intercept_)]).astype(np.float64)

@@ -11,16 +11,13 @@ import numpy as np
 from scipy import sparse
 
 from tithe.core.data import Array, Block, Evaluation
-from tithe.core.linear_algebra import MAX_COORDINATES, curvature_blocks
-from tithe.core.parallel import add_parts, over_parts, part_rows
+from tithe.core.linear_algebra import MAX_COORDINATES
+from tithe.core.parallel import add_parts, column_sums
 from tithe.core.params import Constraint, Option, RealNumber, Target, check_params
-from tithe.core.passes import AddsUp
-from tithe.linear.kernels import add_run, poisson_terms, scores_of_run
+from tithe.linear.kernels import Loss, ScoreSums, Swept, poisson_terms, sweep
 from tithe.linear.objective import N_DRIFT_SUMS, LinearModelObjective
 
-_CHUNK_NUMBERS = 131_072  # of X that are worked on at a time: a megabyte in double precision
-_CHUNK_ROWS = (256, 8192)  # rows of a chunk, at the least and at the most
-_SERIAL_NUMBERS = 100_000  # of X up to which one thread is quicker than two
+_RUN_ROWS = 8192  # rows whose losses are computed at a time, where they are not compiled
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -36,47 +33,6 @@ class RowTerms:
     first: Array
     second: Array
     more: Array = field(default_factory=lambda: np.empty((0, 0)))
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class ScoreSums(AddsUp):
-    """What one pass adds up. Sums "by sign" are over the rows with r <= 0 and over those with r > 0.
-
-    Parameters
-    ----------
-    table : (2, 3 + m)
-        By sign: sums of the weight, of r times the score, of the loss, and of what the objective adds.
-    by_sign : (2, d + 1)
-        Sums of r times (x, 1).
-    diagonal : (1, d + 1) or None
-        Sums of the second derivative times (x - centre, 1)^2.
-    """
-
-    table: Array
-    by_sign: Array
-    diagonal: Array | None
-
-    @property
-    def gradient(self) -> Array:
-        """Sums of r times (x, 1): (1, d + 1)."""
-        return np.add.reduce(self.by_sign, axis=0, keepdims=True)
-
-    @property
-    def count(self) -> Array:
-        """Weight of the rows: (1,)."""
-        return np.add.reduce(self.table[:, 0], keepdims=True)
-
-    @property
-    def loss(self) -> Array:
-        return self.table[:, 2]
-
-    @property
-    def product(self) -> Array:
-        return self.table[:, 1]
-
-    @property
-    def more(self) -> Array:
-        return self.table[:, 3:]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,6 +99,10 @@ class SingleScoreObjective(LinearModelObjective[ScoreSums]):
     def check_target(cls, y: Array) -> None:
         """Refuse targets that the loss is not defined for."""
 
+    def compiled(self, params: Array) -> Loss | None:
+        """The loss as compiled sweeps know it; None: from `row_terms`, which takes a few times as long."""
+        return None
+
     # -- what the base asks --------------------------------------------------------------------
 
     @property
@@ -179,7 +139,13 @@ class SingleScoreObjective(LinearModelObjective[ScoreSums]):
         return self._terms_at(block, params).first[:, None]
 
     def _hessian_weights(self, block: Block, params: Array) -> tuple[Array, Callable[[int, int, slice], Array]]:
-        second = self._terms_at(block, params).second * block.weights()
+        known = self._one_score(block, params)
+        if known is None:
+            second = self._terms_at(block, params).second * block.weights()
+        else:
+            second = sweep(
+                block.X, known[0], params[0], known[1], weight=block.sample_weight, bends=True, gradient=False
+            ).bends
         return second[:, None], lambda a, b, at: second[at]
 
     def _terms_at(self, block: Block, params: Array) -> RowTerms:
@@ -212,49 +178,52 @@ class SingleScoreObjective(LinearModelObjective[ScoreSums]):
         diagonal: bool = False,
         centre: Array | None = None,
     ) -> tuple[Array, ScoreSums]:
-        """Losses (n,) and sums. What is not asked for is empty or zero.
+        """Losses (n,) and sums. What is not asked for is empty or zero."""
+        known = self._one_score(block, params)
+        if known is None:
+            return self._sums_by_terms(block, params, diagonal=diagonal, centre=centre)
+        options: Any = {"cost": cost, "gradient": gradient, "diagonal": diagonal, "centre": centre}
+        swept = sweep(block.X, known[0], params[0], known[1], weight=block.sample_weight, **options)
+        return swept.cost, swept.sums
 
-        Chunks begin at the same rows however many threads there are, and so do the parts that sums are added up in:
-        no bit depends on the number of threads.
-        """
-        X, y = block.X, _target(block)
-        weight = np.empty(0) if block.sample_weight is None else block.sample_weight
-        n, d = X.shape
-        line = np.ascontiguousarray(params[0], np.float64)
-        origin = np.zeros(d) if centre is None else centre
-        width = 3 + self._n_more
-        rows = part_rows(n, 16 * (width + d + 1) + 8 * (d + 1) * diagonal)
-        n_parts = -(-n // rows)
-        tables, gradients = np.zeros((n_parts, 2, width)), np.zeros((n_parts, 2 if gradient else 0, d + 1))
-        diagonals = np.zeros((n_parts, d + 1 if diagonal else 0))
-        costs = np.empty(n if cost else 0)
-        length = int(np.clip(_CHUNK_NUMBERS // max(1, d), *_CHUNK_ROWS))
+    def _one_score(self, block: Block, params: Array) -> tuple[Array, Loss] | None:
+        loss = self.compiled(params)
+        return None if loss is None else (_target(block), loss)
 
-        def run(first: int, last: int) -> None:
-            scores, slopes = np.empty(length), np.empty((2, length))
+    def _sums_of(self, sums: ScoreSums) -> ScoreSums:
+        return sums
+
+    def _sums_by_terms(
+        self, block: Block, params: Array, *, diagonal: bool, centre: Array | None
+    ) -> tuple[Array, ScoreSums]:
+        """Losses and sums from `row_terms`, run by run of the rows."""
+        n, y, weight = len(block), _target(block), block.weights()
+        runs = [slice(start, start + _RUN_ROWS) for start in range(0, n, _RUN_ROWS)]
+        costs, tables, gradients, diagonals = np.empty(n), [], [], []
+        for at in runs:
+            rows, u = block.X[at], weight[at]
+            score = self.margins(rows, params)[:, 0].astype(np.float64)
             with np.errstate(over="ignore", invalid="ignore"):
-                for part in range(first, last):
-                    stop = min(n, (part + 1) * rows)
-                    for start in range(part * rows, stop, length):
-                        at = slice(start, min(start + length, stop))
-                        score = scores[: at.stop - start]
-                        scores_of_run(X, start, line, score)
-                        terms = self.row_terms(score, y[at], params)
-                        if cost:
-                            costs[at] = terms.loss
-                        columns = (score, terms.first, terms.second, terms.loss, terms.more)
-                        sums = (tables[part], gradients[part], diagonals[part])
-                        add_run(X, weight, start, *columns, origin, slopes, *sums)
-
-        entries = X.nnz if sparse.issparse(X) else n * d
-        over_parts(run, n_parts, serial=entries < _SERIAL_NUMBERS)
+                terms = self.row_terms(score, y[at], params)
+                sides = np.stack([u * (terms.first <= 0.0), u * (terms.first > 0.0)])
+                columns = [np.ones(len(u)), terms.first * score, terms.loss, *terms.more]
+                costs[at] = terms.loss
+                tables.append(sides @ np.column_stack(columns))
+                slopes = sides * terms.first
+                gradients.append(np.column_stack([np.asarray((rows.T @ slopes.T).T), slopes.sum(axis=1)]))
+            if diagonal:
+                square = (
+                    rows.multiply(rows)
+                    if sparse.issparse(rows)
+                    else np.square(rows - (0.0 if centre is None else centre))
+                )
+                bend = u * terms.second
+                diagonals.append(np.append(np.asarray(square.T @ bend).ravel(), bend.sum()))
         return costs, ScoreSums(
-            table=add_parts(tables),
-            by_sign=add_parts(gradients) if gradient else np.zeros((2, d + 1)),
-            diagonal=add_parts(diagonals)[None] if diagonal else None,
+            table=add_parts(np.stack(tables)),
+            by_sign=add_parts(np.stack(gradients)),
+            diagonal=add_parts(np.stack(diagonals))[None] if diagonal else None,
         )
-
-    _n_more: ClassVar[int] = 0  # columns that `row_terms` adds to be summed up
 
 
 def _target(block: Block) -> Array:
@@ -282,6 +251,10 @@ class LeastSquaresObjective(SingleScoreObjective):
     name: ClassVar[str] = "least_squares"
     relative_rounding: ClassVar[float] = 1e-24
     constant_curvature: ClassVar[bool] = True
+    error_model = "location"
+
+    def compiled(self, params: Array) -> Loss:
+        return Loss()
 
     def row_terms(self, score: Array, y: Array, params: Array) -> RowTerms:
         residual = score - y
@@ -322,6 +295,10 @@ class PoissonObjective(SingleScoreObjective):
     """
 
     name: ClassVar[str] = "poisson"
+    error_model = "likelihood"
+
+    def compiled(self, params: Array) -> Loss:
+        return Loss(poisson=True)
 
     def row_terms(self, score: Array, y: Array, params: Array) -> RowTerms:
         loss, first, second = poisson_terms(score, y)
@@ -397,6 +374,7 @@ class HuberObjective(SingleScoreObjective):
     epsilon: float = 1.35
 
     name: ClassVar[str] = "huber"
+    error_model = "location"
     constraints: ClassVar[dict[str, Constraint]] = {
         **SingleScoreObjective.constraints,
         "epsilon": RealNumber(least=1.0),
@@ -405,7 +383,6 @@ class HuberObjective(SingleScoreObjective):
         *SingleScoreObjective.options,
         Option("epsilon", constraints["epsilon"], "Residuals beyond this many scales are outliers."),
     )
-    _n_more: ClassVar[int] = 3
 
     @property
     def n_scores(self) -> int:
@@ -414,6 +391,10 @@ class HuberObjective(SingleScoreObjective):
     @property
     def n_scales(self) -> int:
         return 1
+
+    def compiled(self, params: Array) -> Loss | None:
+        scale = float(params[1, -1])
+        return Loss(huber=(scale, float(self.epsilon), (_SMALLEST_SCALE / scale) ** 2)) if scale > 0.0 else None
 
     def row_terms(self, score: Array, y: Array, params: Array) -> RowTerms:
         scale = float(params[1, -1])
@@ -448,45 +429,57 @@ class HuberObjective(SingleScoreObjective):
         self, block: Block, params: Array, centre: Array | None = None, *, total_weight: float | None = None
     ) -> Array | None:
         """Without the products of columns that have no coefficient in the scale."""
-        size = block.n_features + 1
-        if 2 * size > MAX_COORDINATES:
+        swept = self._swept(block, params, centre, gram=False)
+        if swept is None:
             return super().curvature(block, params, centre, total_weight=total_weight)
-        second, cross = self._hessian_weights(block, params)
-        hessian = np.zeros((2 * size, 2 * size))
-        linear, mixed = curvature_blocks(block, second[:, :1], cross, centre), cross(0, 1, slice(None))
-        assert linear is not None
-        hessian[:size, :size] = linear[0]
-        along = np.append(np.zeros(block.n_features), mixed.sum())
-        for start in range(0, len(block), _CHUNK_ROWS[1]):
-            at = slice(start, start + _CHUNK_ROWS[1])
-            along[:-1] += block.X[at].T @ mixed[at]
+        return self._whole_curvature(block, params, centre, swept)
+
+    def _whole_curvature(self, block: Block, params: Array, centre: Array | None, swept: Swept) -> Array | None:
+        d = block.n_features
+        linear = super()._whole_curvature(block, params, centre, swept)
+        if linear is None or 2 * (d + 1) > MAX_COORDINATES:
+            return super().curvature(block, params, centre)
+        mixed = -0.5 * swept.slopes * swept.bends
+        total = float(mixed.sum())
+        along = np.append(column_sums(block.X, mixed), total)
         if centre is not None:
-            along[:-1] -= mixed.sum() * centre
-        hessian[:size, -1] = hessian[-1, :size] = along
-        hessian[-1, -1] = second[:, 1].sum()
+            along[:-1] -= total * centre
+        slope, bend = swept.sums.more[:, 0].sum(), swept.sums.more[:, 2].sum()
+        hessian = np.zeros((2 * (d + 1), 2 * (d + 1)))
+        hessian[: d + 1, : d + 1] = linear[0]
+        hessian[: d + 1, -1] = hessian[-1, : d + 1] = along
+        hessian[-1, -1] = max(bend, 2.0 * abs(slope) / float(params[1, -1]))  # as in `_hessian_weights`
         return hessian[None]
+
+    def _sums_of(self, sums: ScoreSums) -> ScoreSums:
+        diagonal = sums.diagonal
+        if diagonal is not None:
+            diagonal = np.vstack([diagonal, np.append(np.zeros(diagonal.shape[1] - 1), sums.more[:, 2].sum())])
+        return HuberSums(table=sums.table, by_sign=sums.by_sign, diagonal=diagonal)
 
     # -- the scale beside the score ------------------------------------------------------------
 
     def _loss_pass(self, block: Block, params: Array, **what: Any) -> tuple[Array, ScoreSums]:
         cost, sums = super()._loss_pass(block, params, **what)
-        diagonal = sums.diagonal
-        if diagonal is not None:
-            diagonal = np.vstack([diagonal, np.append(np.zeros(block.n_features), sums.more[:, 2].sum())])
-        return cost, HuberSums(table=sums.table, by_sign=sums.by_sign, diagonal=diagonal)
+        return cost, self._sums_of(sums)
 
     def _residuals(self, block: Block, params: Array) -> Array:
         terms = self._terms_at(block, params)
         return np.column_stack([terms.first, terms.more[0]])
 
-    def _hessian_weights(self, block: Block, params: Array) -> tuple[Array, Callable[[int, int, slice], Array]]:
+    def _second_derivatives(self, block: Block, params: Array) -> tuple[Array, Callable[[int, int, slice], Array]]:
         terms = self._terms_at(block, params)
         weight, t = block.weights(), -0.5 * terms.first
-        second, slope, scale_second = terms.second * weight, float(weight @ terms.more[0]), terms.more[2] * weight
+        second = terms.second * weight
+        return np.column_stack([second, terms.more[2] * weight]), lambda a, b, at: second[at] * t[at]
+
+    def _hessian_weights(self, block: Block, params: Array) -> tuple[Array, Callable[[int, int, slice], Array]]:
+        both, cross = self._second_derivatives(block, params)
+        weight, slope = block.weights(), float(block.weights() @ self._terms_at(block, params).more[0])
         # a step of Newton may halve the scale, not more: with a scale near 0 all rows would be outliers
-        missing = max(0.0, 2.0 * abs(slope) / float(params[1, -1]) - scale_second.sum())
-        scale_second = scale_second + missing * (weight / weight.sum())
-        return np.column_stack([second, scale_second]), lambda a, b, at: second[at] * t[at]
+        missing = max(0.0, 2.0 * abs(slope) / float(params[1, -1]) - both[:, 1].sum())
+        both[:, 1] += missing * (weight / weight.sum())
+        return both, cross
 
     def directional_curvature(self, block: Block, params: Array, direction: Array) -> Array:
         terms = self._terms_at(block, params)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from inspect import signature
 from itertools import islice
 from typing import Any
@@ -38,7 +38,7 @@ _LOSSES = {
 SHARE = 0.25  # of the rows, by default
 _ROWS = (5000, 500_000)  # at the least and at the most
 _PATIENCE = 20  # rounds without a better loss after which a fit stops, where the learner has no number of its own
-_MIN_ROWS_TO_STOP = 100  # with fewer rows aside, the best number of rounds is noise
+_MIN_ROWS_TO_STOP = 100  # with fewer rows aside, the best number of rounds is noise: others are set aside in turn
 _RARE = 0.01  # share of a class from which on leaves of LightGBM have enough second derivatives
 _CLEARLY = 0.8  # of a loss: less is not chance
 _STEADY = {"max_delta_step": 1.0}  # of LightGBM: log-loss of 0.001 where it is 0.05 without, on sets with rare classes
@@ -134,6 +134,7 @@ _XGBOOST = Ensemble(
 _CATBOOST = Ensemble(
     loss=("loss_function", ""),
     n_rounds=("iterations", "n_estimators", "num_boost_round", "num_trees"),
+    stopping=("use_best_model",),
     best_rounds=_catboost_rounds,
 )
 _HISTOGRAM = Ensemble(
@@ -262,36 +263,43 @@ def best_rounds(
 ) -> EarlyStop | None:
     """The number of rounds with the smallest weighted loss on a share of the rows, drawn by class for classifiers.
 
-    ``rows`` gives rows by position. None if there are too few rows to tell.
+    If that share has few rows, other rows are set aside in turn, and the median of the numbers counts. ``rows`` gives
+    rows by position. None if there are too few rows to tell.
     """
-    aside = _slice(y if is_classifier(estimator) else np.zeros(len(y)), share, rng)
+    asides = _slices(y if is_classifier(estimator) else np.zeros(len(y)), share, rng)
     ensemble = ensemble_of(estimator)
     rounds_of = None if ensemble is None else ensemble.best_rounds
-    if aside.sum() < _MIN_ROWS_TO_STOP or rounds_of is None:
+    if sum(aside.sum() for aside in asides) < _MIN_ROWS_TO_STOP or rounds_of is None:
         return None
     weight = np.ones(len(y)) if weight is None else weight
     y = np.unique(y, return_inverse=True)[1] if is_classifier(estimator) else y
+
+    def stop(aside: Array, **steadied: float) -> EarlyStop:
+        model, parts = _prepared(estimator, [(rows(np.flatnonzero(at)), y[at], weight[at]) for at in (~aside, aside)])
+        model.set_params(**steadied)
+        rounds = rounds_of(model, *parts)
+        loss = np.inf
+        if is_classifier(model):
+            X, numbers, u = parts[1]
+            loss = float(log_loss(numbers, _chances(model, X, rounds), sample_weight=u, labels=np.unique(y)))
+        return EarlyStop(rounds, aside, loss, steadied)
+
+    found = stop(asides[0])
+    if _may_diverge(last_step(estimator)[1], y[~asides[0]], weight[~asides[0]]):
+        steady = stop(asides[0], **_STEADY)
+        found = steady if steady.loss < _CLEARLY * found.loss else found
+    others = [stop(aside, **found.steadied).rounds for aside in asides[1:]]
+    return replace(found, rounds=round(float(np.median([found.rounds, *others]))))
+
+
+def _prepared(estimator: Any, parts: list[tuple[Any, ...]]) -> tuple[Any, list[tuple[Any, ...]]]:
+    """A copy of the trees, and (X, y, weight) of both parts as the steps before them, fitted to the first, give it."""
     model = clone(estimator)
-    parts = [(rows(np.flatnonzero(at)), y[at], weight[at]) for at in (~aside, aside)]
     if isinstance(model, Pipeline):
         first, model = model[:-1], last_step(model)[1]
         first.fit(parts[0][0], parts[0][1], **fit_arguments(first, parts[0][2]))
         parts = [(first.transform(X), y, weight) for X, y, weight in parts]
-    model = with_categories(model, parts[0][0])
-
-    def stop(model: Any, **steadied: float) -> EarlyStop:
-        rounds = rounds_of(model, *parts)
-        loss = np.inf
-        if is_classifier(model):
-            X, numbers, weight = parts[1]
-            loss = float(log_loss(numbers, _chances(model, X, rounds), sample_weight=weight, labels=np.unique(y)))
-        return EarlyStop(rounds, aside, loss, steadied)
-
-    as_given = stop(model)
-    if not _may_diverge(model, *parts[0][1:]):
-        return as_given
-    steady = stop(clone(model).set_params(**_STEADY), **_STEADY)
-    return steady if steady.loss < _CLEARLY * as_given.loss else as_given
+    return with_categories(model, parts[0][0]), parts
 
 
 def _may_diverge(model: Any, y: Array, weight: Array) -> bool:
@@ -310,14 +318,19 @@ def diverged(fitted: Any, rows: Callable[[Array], Any], y: Array, weight: Array 
     return mean_loss(fitted, rows(at), y[at], None if weight is None else weight[at]) > stop.loss
 
 
-def _slice(groups: Array, share: float, rng: Rng) -> Array:
-    """A mask of a share of the rows of each group, rounded down so that a group of few rows keeps them."""
+def _slices(groups: Array, share: float, rng: Rng) -> list[Array]:
+    """Masks of a share of the rows of each group, rounded down so that a group of few rows keeps them.
+
+    One, or if that has too few rows to tell, as many as there are without a row in two of them.
+    """
     order = rng.permutation(len(groups))
-    aside = np.zeros(len(groups), bool)
+    slices = np.zeros((int(1.0 / share), len(groups)), bool)
     for group in np.unique(groups):
         members = order[groups[order] == group]
-        aside[members[: int(share * len(members))]] = True
-    return aside
+        size = int(share * len(members))
+        for number, aside in enumerate(slices):
+            aside[members[number * size : (number + 1) * size]] = True
+    return list(slices[: 1 if slices[0].sum() >= _MIN_ROWS_TO_STOP else None])
 
 
 def with_rounds(estimator: Any, rounds: int, steadied: Mapping[str, float] | None = None) -> Any:
@@ -328,7 +341,7 @@ def with_rounds(estimator: Any, rounds: int, steadied: Mapping[str, float] | Non
     given = learner.get_params(deep=False)
     usual, *others = ensemble.n_rounds
     name = next((other for other in others if other in given), usual)
-    stopping = {option: 0 for option in ensemble.stopping if option in given}
+    stopping = {option: False if given[option] is True else 0 for option in ensemble.stopping if option in given}
     fixed = {name: rounds, **stopping, **ensemble.fixed, **(steadied or {})}
     return estimator.set_params(**{f"{prefix}{name}": value for name, value in fixed.items()})
 

@@ -1,4 +1,4 @@
-"""Loops over boosted pilots: margins of rows, and the sizes of the gradients there."""
+"""Loops over trees: margins of rows, the sizes of the gradients there, and sums over the rows of leaves."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ import math
 
 import numpy as np
 from numba import njit
+
+_TINY = 1e-16  # the least second derivative
+_DAMPED = math.exp(0.7)  # by which libraries of trees damp the steps of Poisson regression
 
 
 @njit(cache=True, nogil=True)
@@ -74,3 +77,48 @@ def gradients(margins, y, kind, level, softened, loss, square, size):
         else:
             loss[i], slope = _number_gradient(margins[i, 0], y[i], kind, level)
             square[i], size[i] = slope * slope, abs(slope)
+
+
+@njit(cache=True, nogil=True)
+def _derivatives(kind, margin, y):
+    """First and second derivative of a loss with one margin, as boosters take them."""
+    if kind == 0:
+        p = 1.0 / (1.0 + math.exp(-margin))
+        return p - y, max(p * (1.0 - p), _TINY)
+    if kind == 1:
+        return margin - y, 1.0
+    if kind == 2:
+        mean = math.exp(margin)
+        return mean - y, mean * _DAMPED
+    ratio = y * math.exp(-margin)
+    return 1.0 - ratio, ratio
+
+
+@njit(cache=True, nogil=True)
+def leaf_sums(kind, scale, margins, y, weight, leaves, first, sums):
+    """Add weighted first and second derivatives of rows, and their weights, to the sums of their leaves.
+
+    ``margins`` are (n, K), ``sums`` (K, 3, leaves); row i is in the leaf ``leaves[k, first + i]`` of tree k. ``kind``
+    is the place of the loss in `KINDS`; ``scale`` is of the second derivatives of many classes.
+    """
+    n, n_outputs = margins.shape
+    for i in range(n):
+        u = weight[i]
+        if n_outputs == 1:
+            g, h = _derivatives(kind, margins[i, 0], y[i])
+            leaf = leaves[0, first + i]
+            sums[0, 0, leaf] += u * g
+            sums[0, 1, leaf] += u * h
+            sums[0, 2, leaf] += u
+            continue
+        top, total = margins[i, 0], 0.0
+        for k in range(n_outputs):
+            top = max(top, margins[i, k])
+        for k in range(n_outputs):
+            total += math.exp(margins[i, k] - top)
+        for k in range(n_outputs):
+            p = math.exp(margins[i, k] - top) / total
+            leaf = leaves[k, first + i]
+            sums[k, 0, leaf] += u * (p - 1.0 if k == y[i] else p)
+            sums[k, 1, leaf] += u * max(scale * p * (1.0 - p), _TINY)
+            sums[k, 2, leaf] += u

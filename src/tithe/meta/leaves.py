@@ -11,19 +11,19 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from scipy.special import expit, softmax
 from sklearn.base import is_classifier
 from sklearn.metrics import log_loss, mean_gamma_deviance, mean_poisson_deviance, mean_squared_error
 from sklearn.pipeline import Pipeline
 
 from tithe.core.data import Array, Block
 from tithe.core.passes import DataPass
+from tithe.meta.kernels import leaf_sums
 from tithe.meta.other_estimators import NumberedClasses, last_step, library_of
 
 _BYTES = 2**29  # of the leaf numbers that are held at once: more take fewer passes
 _CHUNK_ROWS = 2**18
-_MAX_DELTA = 0.7  # by which both libraries damp the steps of Poisson regression
 _TINY = 1e-16
+KINDS = ("log_loss", "squared_error", "poisson", "gamma")  # in the order of the kernel
 _LOSSES = {
     **dict.fromkeys(("binary", "multiclass", "softmax", "binary:logistic", "multi:softprob"), "log_loss"),
     **dict.fromkeys(
@@ -64,8 +64,10 @@ def leaf_obstacle(estimator: Any) -> str | None:
     return None
 
 
-def refitted_leaves(estimator: Any, data: DataPass, rows_of: Callable[[Block], Any], labels: Array | None) -> Any:
-    """A copy of a fitted estimator whose leaves have the values that its library would give them on all rows.
+def refitted_leaves(
+    estimator: Any, data: DataPass, rows_of: Callable[[Block], Any], labels: Array | None, *, copy: bool = True
+) -> Any:
+    """A fitted estimator whose leaves have the values that its library would give them on all rows.
 
     Tree by tree, a leaf gets -rate G / (H + lambda), G and H the sums of first and second derivatives of the loss over
     its rows at the trees before. A pass over the rows takes the leaves of as many trees as memory for 0.5 GB of leaf
@@ -78,8 +80,10 @@ def refitted_leaves(estimator: Any, data: DataPass, rows_of: Callable[[Block], A
         y holds class numbers for classifiers, whose ``labels`` these are.
     rows_of : callable
         The rows of a block as the estimator takes them.
+    copy : bool
+        Whether the estimator itself is left as it is.
     """
-    fitted = deepcopy(estimator)
+    fitted = deepcopy(estimator) if copy else estimator
     learner = fitted.estimator_ if isinstance(fitted, NumberedClasses) else fitted
     steps: list[Any] = []
     while isinstance(learner, Pipeline):
@@ -95,7 +99,7 @@ def refitted_leaves(estimator: Any, data: DataPass, rows_of: Callable[[Block], A
         return X
 
     y, weight = _targets(data, numbers)
-    margins = np.tile(forest.start(y, weight), (len(y), 1))
+    margins = np.tile(forest.start(y, None if _is_one(weight) else weight), (len(y), 1))
     n_together = max(1, _BYTES // (forest.number_type.itemsize * forest.n_outputs * max(1, len(y))))
     values = []
     for first in range(0, forest.n_rounds, n_together):
@@ -123,34 +127,54 @@ def _leaves_of(forest: _Forest, inputs: Callable[[Block], Any], first: int, last
 
 
 def _targets(data: DataPass, numbers: Array | None) -> tuple[Array, Array | None]:
-    """Targets and weights of all rows; a row of a class that the estimator does not know has no weight."""
-    parts = [(np.asarray(part), w) for part, w in data.each(lambda block: (block.y, block.sample_weight))]
+    """Targets and weights of all rows, in few bytes; a row of a class that the estimator does not know has no weight.
+
+    Weights that are all the same are one number that is read for each row.
+    """
+
+    def of(block: Block) -> tuple[Array, Array | None]:
+        assert block.y is not None
+        weight = block.sample_weight
+        if numbers is None:
+            return block.y.astype(np.float64, copy=False), _as_one(weight)
+        y = numbers[block.y]
+        if (y < 0).any():
+            weight = block.weights() * (y >= 0)
+        return np.maximum(y, 0).astype(np.min_scalar_type(len(numbers))), _as_one(weight)
+
+    parts = list(data.each(of))
+    weights = [weight for _, weight in parts]
     y = np.concatenate([y for y, _ in parts])
-    weighted = any(weight is not None for _, weight in parts)
-    weight = None
-    if weighted:
-        weight = np.concatenate([np.ones(len(part)) if w is None else w for part, w in parts])
-    if numbers is None:
-        return y.astype(np.float64, copy=False), weight
-    y = numbers[y].astype(np.int32)
-    if (y < 0).any():
-        weight = (np.ones(len(y)) if weight is None else weight) * (y >= 0)
-    return np.maximum(y, 0), weight
+    if all(weight is None for weight in weights):
+        return y, None
+    held = [np.broadcast_to(1.0, len(part)) if weight is None else weight for part, weight in parts if len(part)]
+    if all(_is_one(weight) and weight[0] == held[0][0] for weight in held):
+        return y, np.broadcast_to(held[0][:1], len(y))
+    return y, np.concatenate(held)
+
+
+def _as_one(weight: Array | None) -> Array | None:
+    """Weights; if they are all the same, one number that is read for each row."""
+    same = weight is not None and len(weight) > 0 and bool((weight == weight[0]).all())
+    return np.broadcast_to(weight[:1].copy(), len(weight)) if weight is not None and same else weight
+
+
+def _is_one(weight: Array | None) -> bool:
+    return weight is not None and weight.strides == (0,)
 
 
 def _round(forest: _Forest, number: int, leaves: Array, margins: Array, y: Array, weight: Array | None) -> list[Array]:
     """The values of the leaves of the trees of one round, which are added to the margins."""
     sizes = forest.sizes[number * forest.n_outputs : (number + 1) * forest.n_outputs]
-    sums = [np.zeros((3, size)) for size in sizes]
-    chunks = [slice(at, at + _CHUNK_ROWS) for at in range(0, len(y), _CHUNK_ROWS)]
+    sums, kind = np.zeros((forest.n_outputs, 3, max(sizes))), KINDS.index(forest.loss)
+    chunks = [slice(at, min(len(y), at + _CHUNK_ROWS)) for at in range(0, len(y), _CHUNK_ROWS)]
     for at in chunks:
-        first, second = derivatives(forest.loss, margins[at], y[at], forest.multiclass_scale)
-        u = np.ones(len(first)) if weight is None else weight[at]
-        for k, size in enumerate(sizes):
-            for total, terms in zip(sums[k], (u * first[:, k], u * second[:, k], u), strict=True):
-                total += np.bincount(leaves[k, at], terms, size)
+        u = np.ones(at.stop - at.start) if weight is None else np.ascontiguousarray(weight[at])
+        target = y[at].astype(np.float64, copy=False)
+        leaf_sums(kind, forest.multiclass_scale, margins[at], target, u, leaves, at.start, sums)
     values = []
-    for k, (G, H, mass) in enumerate(sums):
+    for k, size in enumerate(sizes):
+        G, H, mass = sums[k, :, :size]
         G = np.sign(G) * np.maximum(np.abs(G) - forest.alpha, 0.0)
         value = forest.rate * np.clip(-G / np.maximum(H + forest.lam, _TINY), -forest.most, forest.most)
         value[forest.least > H] = 0.0
@@ -159,25 +183,6 @@ def _round(forest: _Forest, number: int, leaves: Array, margins: Array, y: Array
         for at in chunks:
             margins[at, k] += values[-1][leaves[k, at]]
     return values
-
-
-def derivatives(loss: str, margins: Array, y: Array, multiclass_scale: float) -> tuple[Array, Array]:
-    """First and second derivatives of the losses in the margins, as boosters take them: both (n, K)."""
-    if loss == "squared_error":
-        return margins - y[:, None], np.ones_like(margins)
-    if loss == "poisson":
-        mean = np.exp(margins)
-        return mean - y[:, None], mean * np.exp(_MAX_DELTA)
-    if loss == "gamma":
-        ratio = y[:, None] * np.exp(-margins)
-        return 1.0 - ratio, ratio
-    if margins.shape[1] == 1:
-        p = expit(margins)
-        return p - y[:, None], np.maximum(p * (1.0 - p), _TINY)
-    p = softmax(margins, axis=1)
-    second = np.maximum(multiclass_scale * p * (1.0 - p), _TINY)
-    p[np.arange(len(p)), y] -= 1.0
-    return p, second
 
 
 def mean_loss(estimator: Any, X: Any, y: Array, weight: Array | None) -> float:
@@ -245,7 +250,9 @@ class _LightGBM(_Forest):
         super().__init__(learner)
         self.booster, options = learner.booster_, learner.get_params()
         self.n_rounds, self.n_outputs = self.booster.current_iteration(), self.booster.num_model_per_iteration()
-        self.sizes = [int(n) for n in re.findall(r"^num_leaves=(\d+)$", self.booster.model_to_string(), re.MULTILINE)]
+        texts = re.findall(r"^leaf_value=(.+)$", self.booster.model_to_string(), re.MULTILINE)
+        self.old = [np.array(text.split(), np.float64) for text in texts]
+        self.sizes = [len(values) for values in self.old]
         self.alpha, self.lam = float(options["reg_alpha"]), float(options["reg_lambda"])
         self.rate, self.least = float(options["learning_rate"]), float(options["min_child_weight"])
         self.multiclass_scale = self.n_outputs / max(1, self.n_outputs - 1)
@@ -272,7 +279,7 @@ class _LightGBM(_Forest):
         return leaves
 
     def old_values(self, tree: int) -> Array:
-        return np.array([self.booster.get_leaf_output(tree, leaf) for leaf in range(self.sizes[tree])])
+        return self.old[tree]
 
     def set_values(self, values: list[Array]) -> None:
         for tree, value in enumerate(values):

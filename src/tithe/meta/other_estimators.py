@@ -279,11 +279,7 @@ def fitted_to_labels(estimator: Any, X: Any, y: Any, **params: Any) -> Any:
     except ValueError:
         if not is_classifier(estimator) or np.array_equal(np.unique(y), np.arange(len(np.unique(y)))):
             raise
-        try:
-            return NumberedClasses(estimator).fit(X, y, **params)
-        except ValueError:
-            pass
-        raise
+    return NumberedClasses(estimator).fit(X, y, **params)  # any other error is raised again
 
 
 def residuals(estimator: Any, labels: Array | None, rows_of: Callable[[Block], Any], block: Block) -> Array:

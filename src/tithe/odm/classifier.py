@@ -124,7 +124,7 @@ class ODMClassifier(KernelMachine, ClassifierMixin, Described, BaseEstimator):
     norm_ : float
         |w|, of all classes together; ``margins(X, y) / norm_`` does not depend on the scale of f.
     objective_curve_ : list of float
-        The objective at the end; for more than two classes after each choice of rivals.
+        The objective at the end; for more than two classes after each choice of rivals, the last that of this model.
     gap_ : float
         Upper bound of the objective minus its minimum (of the last convex problem, for more than two classes).
     n_iter_ : int

@@ -48,11 +48,15 @@ class Margins:
 
 
 def margins_of(model: Any, X: Any, y: Any, sample_weight: Array | None = None) -> Margins:
-    """The margins of rows under a fitted classifier with a ``decision_function``.
+    """The margins of rows under a fitted classifier with a ``decision_function``, or else of its probabilities.
 
-    Two classes: +-f(x), + for the second. More: the row's own score less the largest other one.
+    Two classes: +-f(x), + for the second. More: the row's own score less the largest other one, as of probabilities.
     """
-    scores = np.asarray(model.decision_function(X), np.float64)
+    if hasattr(model, "decision_function"):
+        scores = np.asarray(model.decision_function(X), np.float64)
+    else:
+        scores = np.asarray(model.predict_proba(X), np.float64)
+        scores = scores[:, 1] - scores[:, 0] if scores.shape[1] == 2 else scores
     values = labelled_margins(scores, y, model.classes_)
     distribution = MarginDistribution.of(values, sample_weight)
     return Margins(
@@ -68,7 +72,7 @@ def margins(models: Mapping[str, Any], X: Any, y: Array, sample_weight: Array | 
     Parameters
     ----------
     models : mapping of names to classifiers
-        Each with a ``decision_function``.
+        Each with a ``decision_function`` or ``predict_proba``.
     X, y : rows and their labels
     sample_weight : array of shape (n,), optional
 

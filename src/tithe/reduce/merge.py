@@ -436,8 +436,8 @@ def site_sizes(
     --------
     >>> import numpy as np
     >>> from tithe import build_coreset
+    >>> from tithe.theory import site_sizes
     >>> from tithe.objectives import KMeansObjective
-    >>> from tithe.reduce.merge import site_sizes
     >>> rng = np.random.default_rng(0)
     >>> options = {"objective": KMeansObjective(n_clusters=3), "coreset_size": 200, "random_state": 0}
     >>> small = [build_coreset(scale * rng.normal(size=(5000, 2)), **options) for scale in (1.0, 3.0)]

@@ -363,6 +363,7 @@ class Reducer(Storable):
             is_whole=is_whole,
             objective=self.objective,
             half_life=self.plan.half_life,
+            scorer=None if is_whole else self.construction.scorer,
             provenance={**self._notes(), **notes, "calibrated": 0},
         )
         return node if node.totals is None else calibrated(node, self.sampled)[0]

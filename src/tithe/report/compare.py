@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-import os
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import count, product
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -20,11 +19,10 @@ from sklearn.metrics import f1_score
 from tithe.certify import polish_by_descent, polish_by_steps
 from tithe.certify.cost import SteppedObjective
 from tithe.certify.gap import ConvexObjective, values_of
-from tithe.certify.held_out import held_out_split
 from tithe.clustering.objective import ClusteringObjective
 from tithe.core.contracts import Construction, Objective, Source
-from tithe.core.data import Array, Block, Coreset, concat, effective_sample_size
-from tithe.core.labels import commonest_class, holds_classes, seem_no_classes
+from tithe.core.data import Array, Block, Coreset, effective_sample_size
+from tithe.core.labels import commonest_class, holds_classes
 from tithe.core.params import (
     CORESET_SIZE,
     POLISH,
@@ -37,39 +35,26 @@ from tithe.core.params import (
     resolve_size,
 )
 from tithe.core.passes import DataPass
-from tithe.core.progress import available_memory, seconds_text, timed
+from tithe.core.progress import seconds_text, timed
 from tithe.core.registry import make
-from tithe.core.seeding import Reservoir, as_seed, hash_limit, rng_for
-from tithe.fit.base import block_of_rows, check_no_extra_arrays
-from tithe.fit.labels import (
-    EncodeLabels,
-    WeighClasses,
-    class_factors,
-    class_masses,
-    known_classes,
-    objective_for,
-    with_class_numbers,
-)
+from tithe.core.seeding import as_seed, rng_for
 from tithe.linear.logistic_objective import LogisticObjective
 from tithe.linear.objective import LinearModelObjective
-from tithe.linear.regression import NumericTarget
-from tithe.linear.regression_objectives import SingleScoreObjective
 from tithe.reduce.distortion import random_queries, ratio_error, total_costs
 from tithe.reduce.generic import GenericObjective
 from tithe.reduce.plan import Plan, reduce_rows, resolve_pair
+from tithe.report.advice import Adviser
 from tithe.report.compared_learner import ComparedLearner
-from tithe.report.comparison import PHASES, Comparison, class_weight_in_words, recommend
+from tithe.report.compared_rows import ComparedRows, compared_rows, opened_rows
+from tithe.report.comparison import PHASES, Comparison, class_weight_in_words
 from tithe.report.events import event_scores, rarer_class
 from tithe.report.tables import described_columns
-from tithe.rows.arrays import as_rows
-from tithe.rows.leaves import MappedSource, SplitSource
-from tithe.rows.schema import TableSchema
 
 USUAL_SIZES = (0.001, 0.01, 0.05)
 USUAL_CONSTRUCTIONS = ("auto", "uniform")
 _N_DRAWS = 4  # times the repeats: so often the size that is recommended is drawn
-_MAX_TRIALS = 12  # rounds of further draws
-_CONFIDENCE = 0.975  # of the limit of one more excess, as its roots are not quite normal
+_MAX_TRIALS = 20  # rounds of further draws
+_CONFIDENCE = 0.99  # of the limit of one more excess, as its roots are not quite normal, and sizes are chosen by it
 _MIN_USUAL_ROWS = 50  # fewer are not tried unless asked for
 _CONSTRAINTS = {
     "calibrate": Boolean(),
@@ -109,13 +94,14 @@ def compare(
     progress: Step | None = None,
     announce: Callable[[str], None] | None = None,
 ) -> Comparison:
-    """Compare fits on coresets, on random samples and on all rows, and recommend one of them.
+    """Compare fits on coresets, on random samples and on all rows, and recommend a number of rows.
 
     Every fit is by the same solver, so that they differ in their rows and weights alone. The excess loss is measured on
-    all rows learned from, the quality on rows held out. The size that is about to be recommended, which may be one that
-    the excess of the others leads to, is drawn until there are 4 ``n_repeats`` draws of it, as far as ``full_seconds``
-    allow: the excess of one more is below the largest of twenty with a probability of 20/21. A `KeyboardInterrupt` ends
-    it with what it has, once every method was fitted at one size.
+    all rows learned from, the quality on rows held out. If none of the sizes suffices, larger ones are drawn, where the
+    excess of the others leads to. The size that is about to be recommended is drawn until there are 4 ``n_repeats``
+    draws of it, as far as ``full_seconds`` allow: the excess of one more is below the largest of twenty with a
+    probability of 20/21. All rows are recommended only if 90 % of them do not suffice; where a single fit on all rows
+    is quickest, it says so. A `KeyboardInterrupt` ends it with what it has, once every method was fitted at one size.
 
     Parameters
     ----------
@@ -191,7 +177,7 @@ def compare(
     for size in () if sizes is None else sizes:
         check_value("sizes", size, CORESET_SIZE)
     compared = None if learner is None else ComparedLearner(estimator=learner)
-    opened, schema = _opened(X, y, sample_weight)
+    opened, schema = opened_rows(X, y, sample_weight)
     if compared is not None:
         compared = compared.for_schema(schema)
     goal = _goal(opened, objective, compared)
@@ -245,18 +231,30 @@ def compare(
 def _more_draws(
     runner: Runner, methods: list[Method], result: Comparison, n_repeats: int, polish: Any, full_seconds: float
 ) -> list[Trial]:
-    """Further fits of the recommended method at its size; none if there are enough, or they take too long."""
-    advice = result.recommendation
-    name, size = advice.method.removesuffix(POLISHED), advice.size
+    """Further fits of what the advice needs; none if there are enough, or they take too long.
+
+    Where fits on all rows differ among themselves, there are as many of these.
+    """
+    wanted = _adviser(runner, result.table, result.tol).next_draws(_N_DRAWS * n_repeats)
+    if wanted is None:
+        return []
+    name, size = wanted[0].removesuffix(POLISHED), wanted[1]
     made = [run["method"] for run in result.runs if run["size"] == size]
-    slowest = max(line["seconds"] / line["size"] for line in result.table[1:])
-    too_long = n_repeats * size * slowest > full_seconds
-    if made.count(name) >= _N_DRAWS * n_repeats or size == result.n_rows or too_long:
+    largest = max(line["size"] for line in result.table[1:])
+    slowest = max(line["seconds"] for line in result.table[1:] if line["size"] == largest)
+    known = made.count(name)
+    n_more = _N_DRAWS * n_repeats - known if known else n_repeats  # the first few show most sizes that are too small
+    if n_more * slowest * max(1.0, size / largest) > full_seconds:
         return []
     runs: list[Trial] = []
-    for method, repeat in product(methods, range(n_repeats)):
+    for method in methods:
         if method.name == name or (method.name == SAMPLE and SAMPLE not in made):
-            runs += runner.run(method, size, made.count(method.name) + repeat, polish)
+            first, n_draws = (known, n_more) if method.name == name else (0, n_repeats)
+            runs += [run for i in range(n_draws) for run in runner.run(method, size, first + i, polish)]
+    full = result.table[0]
+    n_full = max(full["n_repeats"], known + n_more)
+    if full["size"] == result.n_rows and not runner.one_solution and n_full * full["seconds"] <= full_seconds:
+        runs += [runner.full_fit(repeat, result.n_rows) for repeat in range(full["n_repeats"], n_full)]
     return runs
 
 
@@ -327,14 +325,14 @@ def _result(
         columns=described_columns(rows.schema),
         table=table,
         runs=records,
-        recommendation=recommend(
-            table,
-            tol=tol,
-            n_rows=rows.n_rows,
-            quality=judge.quality,
-            one_solution=learner is None and isinstance(rows.objective, ConvexObjective),
-            can_polish=learner is None,
-        ),
+        recommendation=_adviser(runner, table, tol).recommendation(),
+    )
+
+
+def _adviser(runner: Runner, table: list[dict[str, Any]], tol: float) -> Adviser:
+    rows = runner.rows
+    return Adviser(
+        table=table, tol=tol, n_rows=rows.n_rows, quality=runner.judge.quality, can_polish=rows.learner is None
     )
 
 
@@ -349,7 +347,7 @@ def _limit_of_excess(excesses: list[float]) -> float:
     """What the excess of one more fit stays below in 95 % of draws, and not less than the largest of these n.
 
     Roots of excesses are taken for normal, with mean a and standard deviation s: the limit is the square of
-    a + t s sqrt(1 + 1 / n), with the quantile 0.975 of Student's distribution. With one draw it is not known.
+    a + t s sqrt(1 + 1 / n), with the quantile 0.99 of Student's distribution. With one draw it is not known.
     """
     roots, n = np.sqrt(np.maximum(excesses, 0.0)), len(excesses)
     if n == 1 or not np.isfinite(roots).all():
@@ -380,187 +378,6 @@ def _table(records: list[dict[str, Any]], n_rows: int) -> list[dict[str, Any]]:
             line["row_worth"] = float(np.median([r["row_worth"] for r in repeats]))
         table.append(line)
     return table
-
-
-# -- the rows ----------------------------------------------------------------------------------
-
-_MAX_HELD_OUT = 200_000  # rows: more make no score better known
-_MIN_HELD_OUT = 20
-_MEMORY_SHARE = 0.25  # of the available memory that rows may take; fits hold copies of some of them
-_ROW_OVERHEAD = 24  # bytes of a row besides X: its target, weight and id
-_USUAL_MEMORY = 2**30  # bytes that rows may take where the system does not say how much is available
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class ComparedRows:
-    """Rows to learn from, as a block where they fit into memory, and rows that are held out."""
-
-    training: Block | Source
-    held_out: Block
-    objective: Objective  # knows the classes, and y holds their numbers
-    n_rows: int
-    max_rows: int  # that fit into memory
-    engine: Any
-    learner: ComparedLearner | None = None  # in place of the solver of the objective
-    schema: TableSchema | None = None  # that made the rows of a table
-    labels: tuple[Any, ...] = ()  # of the classes
-    class_weight: Any = None
-    factors: Array | None = None  # of the weights of classes, with which the rows to learn from are weighted
-
-    def solve(self, rows: Block, rng: np.random.Generator) -> Any:
-        """A fit on these rows."""
-        return _solve(self.objective, rows, rng) if self.learner is None else self.learner.fit(rows, rng)
-
-    def data(self) -> DataPass:
-        """Passes over the rows to learn from."""
-        return DataPass(self.training, self.engine)
-
-    def sample(self, size: int, rng: np.random.Generator) -> Block:
-        """``size`` random rows, weighing as much as all of them; the rows themselves if there are no more."""
-        if isinstance(self.training, Block):
-            if size >= self.n_rows:
-                return self.training
-            rows = self.training.take(np.sort(rng.choice(self.n_rows, size, replace=False)))
-        else:
-            rows = self._drawn(size, int(rng.integers(2**62)))
-        return replace(rows, sample_weight=rows.weights() * (self.n_rows / len(rows)))
-
-    def _drawn(self, size: int, key: int) -> Block:
-        """``size`` rows of a source, or all of them if there are fewer, in one pass."""
-        data = self.data()
-        for limit in (hash_limit(size, data.n_expected), hash_limit(size, None)):
-            reservoir = Reservoir(size=size, key=key, limit=limit)
-            for rows in data.each(reservoir.among):
-                reservoir.keep(rows)
-            if not reservoir.lacks_rows:
-                break
-        return reservoir.rows()
-
-
-def compared_rows(
-    rows: Block | Source,
-    objective: Objective,
-    learner: ComparedLearner | None = None,
-    *,
-    many_classes: bool = False,
-    class_weight: Any = None,
-    holdout: float,
-    memory: int | None,
-    engine: Any,
-    seed: int,
-) -> ComparedRows:
-    """Check the rows, read them into memory if they fit, and hold some out by a hash of their ids."""
-    if isinstance(rows, Block):
-        n_all = max_rows = len(rows)
-    else:
-        memory = memory or int(_MEMORY_SHARE * available_memory()) or _USUAL_MEMORY
-        n_all, max_rows = int(rows.count() or 0), memory // (rows.row_bytes + _ROW_OVERHEAD)
-        if n_all <= max_rows:
-            rows = concat(list(DataPass(rows, engine).each(lambda leaf: leaf)))
-            n_all = len(rows)  # those without a target are left out
-    target = objective.target if learner is None else learner.target
-    rows, objective, labels = _with_target(rows, objective, learner, engine)
-    if target == "class" and not many_classes:
-        _check_classes(np.asarray(labels), n_all)
-    share = min(holdout, _MAX_HELD_OUT / max(n_all, 1))
-    if n_all * share < _MIN_HELD_OUT:
-        raise ValueError(
-            f"holdout={holdout:g} of {n_all} rows leaves too few to judge by: at least {_MIN_HELD_OUT} are needed."
-        )
-    learned, apart = held_out_split(rows, share, seed, has_classes=target == "class")
-    training: Block | Source
-    if isinstance(rows, Block):
-        training, held_out = replace(learned(rows), indices=None), apart(rows)
-        n_rows = len(training)
-    else:
-        training = SplitSource(rows, learned)
-        held_out = concat(list(DataPass(SplitSource(rows, apart), engine).each(lambda leaf: leaf)))
-        n_rows = sum(DataPass(training, engine).each(len))  # bad rows, and those without a target, are left out
-    if not held_out.weights().any():
-        raise ValueError("No row that is held out has a weight: raise holdout.")
-    factors = None
-    if target == "class":
-        masses = class_masses(DataPass(training, engine), len(labels))
-        if class_weight is not None:
-            factors = class_factors(class_weight, np.asarray(labels), masses)
-            masses = masses * factors
-        if not masses.all():
-            raise ValueError("A class has no row of positive weight: leave its rows out, or give them weight.")
-    return ComparedRows(
-        training=_weighted(training, factors),
-        held_out=held_out,
-        objective=objective,
-        n_rows=n_rows,
-        max_rows=max_rows,
-        engine=engine,
-        learner=learner,
-        labels=labels,
-        class_weight=class_weight,
-        factors=factors,
-    )
-
-
-def _weighted(rows: Block | Source, factors: Array | None) -> Block | Source:
-    """The rows with weights times the factors of their classes, whose numbers y holds."""
-    if factors is None:
-        return rows
-    change = WeighClasses(classes=np.arange(len(factors), dtype=np.int32), factors=factors)
-    return change(rows) if isinstance(rows, Block) else MappedSource(rows, change)
-
-
-def _check_classes(labels: Array, n_rows: int) -> None:
-    """Refuse a target that is more likely a quantity, or a name of rows, than a class."""
-    if not seem_no_classes(labels, n_rows):
-        return
-    is_number = labels.dtype.kind in "iuf"
-    remedy = "For a quantity take objective='ridge', or a learner that is a regressor. " if is_number else ""
-    raise ValueError(
-        f"y has {len(labels):,} different values in {n_rows:,} rows, such as {labels.tolist()[0]!r}: each would be a "
-        f"class. {remedy}To learn classes all the same: many_classes=True."
-    )
-
-
-def _opened(X: Any, y: Any, sample_weight: Any) -> tuple[Block | Source, TableSchema | None]:
-    """The rows, and the schema that made them of a table."""
-    X, y, sample_weight = as_rows(X, y, sample_weight)
-    if isinstance(X, (str, bytes, os.PathLike)):
-        raise ValueError("X must be an array, a frame or a source. Files are opened with tithe.open_dataset().")
-    if not isinstance(X, Source):
-        return block_of_rows(X, y, sample_weight)
-    if not X.replayable:
-        raise ValueError("A comparison reads the rows several times, and these come only once: save them to a file.")
-    return check_no_extra_arrays(X, y, sample_weight), X.schema
-
-
-def _with_target(
-    rows: Block | Source, objective: Objective, learner: ComparedLearner | None, engine: Any
-) -> tuple[Block | Source, Objective, tuple[Any, ...]]:
-    """The rows with class numbers for labels, the objective with its classes, and the labels."""
-    target, name = (objective.target, objective.name) if learner is None else (learner.target, learner.name)
-    if target is None:
-        return rows, objective, ()
-    if isinstance(rows, Block) and rows.y is None:
-        what = "a class" if target == "class" else "a number"
-        raise ValueError(f"{'Objective ' * (learner is None)}{name!r} needs {what} for every row: give y.")
-    change: Any = None
-    if learner is not None:
-        known, data = with_class_numbers(DataPass(rows, engine), classifier=target == "class")
-        names = () if known is None else tuple(known.tolist())
-        return data.rows, learner.objective(len(names)), names
-    classes: tuple[Any, ...] = ()
-    if target == "class":
-        if isinstance(rows, Block):
-            labelled = rows
-        else:
-            values = known_classes(DataPass(rows, engine))
-            labelled = Block(X=np.empty((len(values), 0)), y=values)
-        classes = objective.for_rows(labelled).classes or ()
-        change, objective = EncodeLabels(classes=np.asarray(classes)), objective_for(objective, len(classes))
-    elif isinstance(objective, SingleScoreObjective):
-        change = NumericTarget(type(objective))
-    if change is None:
-        return rows, objective, classes
-    return (change(rows) if isinstance(rows, Block) else MappedSource(rows, change)), objective, classes
 
 
 # -- the runs ----------------------------------------------------------------------------------
@@ -649,19 +466,24 @@ class Runner:
             self._queries = random_queries(sample, self.objective, n_bases=_QUERY_BASES, seed=seed)
             self._query_costs = total_costs(training, self.objective, self._queries, rows.engine)
 
+    @property
+    def one_solution(self) -> bool:
+        """Whether fits on the same rows are all the same."""
+        return self.rows.learner is None and isinstance(self.objective, ConvexObjective)
+
     def warm_up(self, methods: Sequence[Method], polish: Any) -> None:
         """Try every method once on a few rows, so that no run is timed with a compiler; then time some."""
         few = self.rows.sample(_WARM_UP_ROWS, rng_for(self._seed, "warm up"))
         size = min(max(_WARM_UP_SIZE, self.objective.n_classes), len(few) - 1)  # no class is left out
         small = replace(self.rows, training=few, n_rows=len(few), engine="auto")
-        self.rows.solve(few, rng_for(self._seed, "warm up"))
+        _solve(self.rows, few, rng_for(self._seed, "warm up"))
         for method in methods:
             _reduced_and_fitted(small, method, size, seed=0, polish=polish)
         _, seconds, _, _ = _reduced_and_fitted(small, methods[-1], size, seed=0, polish=0)
         self._seconds_to_reduce = (sum(seconds.values()) - seconds["fit"]) / len(few)  # a row
         trial = self.rows.sample(min(_TRIAL_ROWS, self.rows.n_rows), rng_for(self._seed, "trial"))
         start = time.perf_counter()
-        self.rows.solve(trial, rng_for(self._seed, "trial"))
+        _solve(self.rows, trial, rng_for(self._seed, "trial"))
         self._seconds_to_fit = (time.perf_counter() - start) / len(trial)  # a row
 
     def affordable(self, n_fits: int, budget: float) -> tuple[int, int]:
@@ -671,8 +493,7 @@ class Runner:
         size = n_rows if isinstance(self.rows.training, Block) else min(n_rows, self.rows.max_rows)
         if expected > budget:
             size = min(size, max(min(_TRIAL_ROWS, n_rows), int(n_rows * budget / expected)))
-        has_one = self.rows.learner is None and isinstance(self.objective, ConvexObjective)  # solution
-        return (1 if has_one or n_fits * expected > budget else n_fits), size
+        return (1 if self.one_solution or n_fits * expected > budget else n_fits), size
 
     def foretold(self, n_full: int, full_size: int, n_kept: Sequence[int], n_draws: int) -> str:
         """What the comparison will take, in words; ``n_draws`` at each size."""
@@ -717,7 +538,7 @@ class Runner:
         sample = self.rows.sample(size, rng_for(self._seed, "full", repeat))
         seconds = {"draw": 0.0, "calibrate": 0.0}
         with timed(seconds, "fit"):
-            params = self.rows.solve(sample, rng_for(self._seed, "fit", repeat))
+            params = _solve(self.rows, sample, rng_for(self._seed, "fit", repeat))
         name = ALL_ROWS if size == n_rows else f"{SAMPLE}, the largest affordable"
         distortion = np.zeros(1) if size == n_rows else self._distortion(sample)
         return _line(name, size, repeat, sample, seconds, distortion, is_sample=size < n_rows), params
@@ -773,7 +594,7 @@ def _reduced_and_fitted(
     plan = Plan.of(objective, method.construction, size, calibrate=method.calibrate, seed=seed)
     coreset = reduce_rows(data, plan, seconds=seconds)
     with timed(seconds, "fit"):
-        params = rows.solve(coreset, rng_for(seed, "solve"))
+        params = _solve(rows, coreset, rng_for(seed, "solve"))
     if polish == 0:
         return coreset, seconds, params, None
     with timed(seconds, "polish"):
@@ -781,8 +602,11 @@ def _reduced_and_fitted(
     return coreset, seconds, params, polished
 
 
-def _solve(objective: Objective, rows: Block, rng: np.random.Generator) -> Any:
+def _solve(compared: ComparedRows, rows: Block, rng: np.random.Generator) -> Any:
     """A solution for the rows. Near that of a calibrated coreset of a convex objective is the place of its totals."""
+    if compared.learner is not None:
+        return compared.learner.fit(rows, rng)
+    objective = compared.objective
     near = rows.pilot if isinstance(rows, Coreset) and isinstance(objective, ConvexObjective) else None
     if isinstance(objective, LogisticObjective) and objective.fit_intercept:
         present = np.flatnonzero(np.bincount(objective.codes(rows), rows.weights(), objective.n_classes))

@@ -284,8 +284,11 @@ def labelled_coreset(model: Any) -> Coreset:
         return replace(coreset, y=model.targets_of(coreset), objective=with_classes(coreset.objective, ()))
     if not is_classifier(model) or coreset.y is None:
         return coreset
-    labels = model.classes_[coreset.y.astype(np.int64)]
-    return replace(coreset, y=labels, objective=with_classes(coreset.objective, model.classes_.tolist()))
+    labels, scorer = model.classes_[coreset.y.astype(np.int64)], coreset.scorer
+    if scorer is not None:
+        scorer = replace(scorer, objective=with_classes(scorer.objective, model.classes_.tolist()))
+    objective = with_classes(coreset.objective, model.classes_.tolist())
+    return replace(coreset, y=labels, objective=objective, scorer=scorer)
 
 
 def _sentences(

@@ -37,7 +37,9 @@ def result_tables(results: Mapping[str, Any], *, most: int, typical_rows: bool =
     tables = [_columns(results["columns"])] if results.get("columns") else []
     if results.get("coefficients"):
         table = _coefficients(results["coefficients"], results.get("classes", []), most)
-        tables.append(replace(table, note=_collinear_note(results.get("collinear_columns", []))))
+        notes = [_collinear_note(results.get("collinear_columns", []))]
+        notes += [results["standard_errors"]["meaning"]] if "standard_errors" in results else []
+        tables.append(replace(table, note=" ".join(filter(None, notes))))
     if results.get("clusters"):
         tables.append(_clusters(results["clusters"], most))
     if results.get("centers"):
@@ -55,12 +57,37 @@ def _coefficients(coefficients: list[dict[str, Any]], classes: list[Any], most: 
     shown = coefficients[:most]
     title = "Coefficients" if len(coefficients) <= most else f"The {most} largest coefficients"
     if "coefficient" in shown[0]:
-        rows = [[row["column"], number(row["coefficient"])] for row in shown]
+        known = {field: name for field, name in _OF_COEFFICIENTS.items() if field in shown[0]}
+        rows = [[row["column"], number(row["coefficient"]), *(_known(row[field]) for field in known)] for row in shown]
         name = f"coefficient, towards {classes[-1]}" if classes else "coefficient"
-        return ResultTable(title=title, columns=["column", name], rows=rows)
+        return ResultTable(title=title, columns=["column", name, *known.values()], rows=rows)
     outputs = list(shown[0]["coefficients"])
-    rows = [[row["column"], *(number(row["coefficients"][name]) for name in outputs)] for row in shown]
+    errors = "robust_error" in shown[0]
+    rows = [
+        [
+            row["column"],
+            *(
+                number(row["coefficients"][name])
+                + (f" ± {_known(row.get('standard_error', row['robust_error'])[name])}" if errors else "")
+                for name in outputs
+            ),
+        ]
+        for row in shown
+    ]
     return ResultTable(title=title, columns=["column", *outputs], rows=rows)
+
+
+_OF_COEFFICIENTS = {  # what is known of coefficients, and the title of its column
+    "standard_error": "standard error",
+    "robust_error": "robust",
+    "z": "z",
+    "low": "95 % interval from",
+    "high": "to",
+}
+
+
+def _known(value: float | None) -> str:
+    return "not determined" if value is None else number(value)
 
 
 def _collinear_note(columns: list[str]) -> str:

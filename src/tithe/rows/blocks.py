@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -70,8 +71,9 @@ class BlockBuilder:
         columns = self._columns
         X = self._dense
         if X is None:
-            empty = sparse.csr_matrix((0, columns.schema.n_features), dtype=columns.schema.dtype)
-            X = sparse.vstack(self._sparse, format="csr") if self._sparse else empty
+            X = sparse.csr_matrix((0, columns.schema.n_features), dtype=columns.schema.dtype)
+            if self._sparse:
+                X = self._sparse[0] if len(self._sparse) == 1 else sparse.vstack(self._sparse, format="csr")
         y = missing_y = None
         if columns.choice.target is not None:
             y = np.concatenate(self._y) if self._y else target_values(pa.nulls(0), columns.target_type)[0]
@@ -295,6 +297,10 @@ class TableSource(Source):
         self.n_features, self.feature_names = self.schema.n_features, self.schema.feature_names
         self.row_bytes = self.schema.row_bytes
         self.leaf_rows = usual_leaf_rows(self.row_bytes)
+
+    def learn(self, schema: TableSchema) -> None:
+        """Take another schema of the same columns, which was learned from all rows."""
+        self._set_columns(replace(self._columns, schema=schema), self._files)
 
     def tasks(self, first: int = 0, leaf_rows: int | None = None) -> Iterator[Task]:
         """Loaders of the leaves from number ``first`` on."""

@@ -36,7 +36,6 @@ class ColumnSelection(TableOptions):
     missing_target: str = "drop"
     schema: TableSchema | None = None
     watch: Watch | None = field(default=None, compare=False)
-    learned_here: bool = False  # whether the schema is that of these rows
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -62,14 +61,6 @@ class ColumnSelection(TableOptions):
     def has_table_options(self) -> bool:
         """Whether anything was said about how columns become features."""
         return self.options != TableOptions()
-
-    def with_schema(self, schema: TableSchema) -> ColumnSelection:
-        """The same, with a schema in place of the options about features."""
-        options = (
-            option.name for option in fields(ColumnSelection) if option.name not in TableOptions.__dataclass_fields__
-        )
-        known = {name: getattr(self, name) for name in options}
-        return ColumnSelection(**{**known, "schema": schema, "learned_here": True})
 
     @property
     def keeps_gaps(self) -> bool:
@@ -149,6 +140,12 @@ class Columns:
         """The columns of numbers, which text is best parsed to."""
         numbers = ((c.name, c.encoding) for c in self.schema.used if isinstance(c.encoding, NumberEncoding))
         return {name: pa.float64() for name, encoding in numbers if not encoding.form}
+
+    @property
+    def repeated(self) -> list[str]:
+        """Columns of which each value stands in two rows or more on average, and a target that is text."""
+        few = [column.name for column in self.schema.used if 2 * column.n_distinct <= self.schema.n_rows]
+        return [*few, *([str(self.choice.target)] if self.target_type == pa.string() else [])]
 
     @property
     def texts(self) -> list[str]:

@@ -100,7 +100,8 @@ class TableRows(PartitionRows):
     """
 
     def __init__(self, columns: Columns, fields: pa.Schema) -> None:
-        self.columns, self.fields, self.schema = columns, fields, columns.schema
+        self.columns, self.schema = columns, columns.schema
+        self.fields = pa.schema([fields.field(name) for name in columns.read])
         self.n_features, self.feature_names = columns.schema.n_features, columns.schema.feature_names
         self.row_bytes = columns.schema.row_bytes
 
@@ -415,7 +416,6 @@ def open_collection(X: Any, choice: ColumnSelection) -> DaskSource:
     fields = common_fields({f"partition {number}": table.schema for number, table in sample}, choice)
     batches = [batch for _, table in sample for batch in table.select(fields.names).to_batches()]
     columns = resolve_columns(fields, batches, choice)
-    fields = pa.schema([fields.field(name) for name in columns.read])
     source = _source(used, [], TableRows(columns, fields), lengths)
     if choice.schema is not None or lengths.sum() <= columns.schema.n_rows:
         return source
@@ -426,9 +426,7 @@ def open_collection(X: Any, choice: ColumnSelection) -> DaskSource:
         lambda features: source.on_partitions(_sums_of, source.rows, features),
         lambda names, na: source.on_partitions(_counts_of, list(names), na),
     )
-    if schema is columns.schema:
-        return source
-    return open_collection(X, choice.with_schema(schema))
+    return _source(used, [], TableRows(replace(columns, schema=schema), fields), lengths)
 
 
 def _names_read(X: Any, choice: ColumnSelection) -> list[Any]:

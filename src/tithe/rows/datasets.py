@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from tithe.core.data import Array, Block, concat
 from tithe.core.errors import FileFormatError
 from tithe.rows.blocks import BatchCutter, BlockBuilder, TableSource, row_of, rows_at
-from tithe.rows.columns import ColumnSelection, common_fields, resolve_columns
+from tithe.rows.columns import Columns, ColumnSelection, common_fields, resolve_columns
 from tithe.rows.learn import SAMPLE_ROWS as SCHEMA_ROWS
 from tithe.rows.learn import SAMPLE_RUNS, spread_rows
 from tithe.rows.leaves import (
@@ -211,14 +211,18 @@ class DatasetSource(TableSource):
         self._coded: list[str] = []  # columns that are read as codes and values
         last = self._groups[-1]
         self.n_rows = last.first + last.n_rows
-        self._set_columns(resolve_columns(fields, self._schema_sample(fields.names), choice), self._files)
-        self._coded = self._columns.texts
         self.n_bytes = sum(file.size for file in self._files)
+        self._format = format
+        self._set_columns(resolve_columns(fields, self._schema_sample(fields.names), choice), self._files)
+
+    def _set_columns(self, columns: Columns, files: Sequence[DataFile]) -> None:
+        super()._set_columns(columns, files)
+        self._coded = columns.texts
         self._cuts: dict[int, list[tuple[int, tuple[Group, ...]]]] = {}  # the last cut into leaves, by their size
-        files, about = self._files, self._columns.about
-        if format == "dataset":  # versions are enough: files may lie anywhere
+        files, about = self._files, columns.about
+        if self._format == "dataset":  # versions are enough: files may lie anywhere
             files, about = [], {**about, "files": self._files}
-        self.identity = identity_of(format, files, about, self.n_rows)
+        self.identity = identity_of(self._format, files, about, self.n_rows)
 
     def _batches(
         self, group: Group, names: Sequence[str], *, use_threads: bool = False, n_rows: int | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from itertools import accumulate, islice
 from typing import Any, NamedTuple
 
@@ -36,7 +36,7 @@ from tithe.rows.text import (
     text_files,
 )
 
-_PARSE_BYTES = 2**22  # of a block that Arrow parses
+_PARSE_BYTES = 2**24  # of a block that Arrow parses
 _MIN_PARSED = 0.95  # share of the values of a column from which on the others are gaps
 _COMMA_NUMBER = r"^\s*[+-]?(\d+|\d{1,3}(\.\d{3})+)(,\d+)?([eE][+-]?\d+)?\s*$"  # such as 7, 1.234,56 and 4,4e-05
 _MAY_BE_THOUSANDS = r"^\s*[+-]?[1-9]\d{0,2},\d{3}\s*$"  # such as 4,282: a number of thousands, or of decimals
@@ -178,8 +178,7 @@ def csv_rows(dialects: Mapping[str, Dialect], probes: Sequence[Probe], choice: C
     tables = [with_decimal_points(table, with_commas) for table in tables]
     batches = [batch for table in tables for batch in table.to_batches()]
     resolved = resolve_columns(fields, batches, choice, as_text)
-    parsed = {name: fields.field(name).type for name in fields.names} | resolved.number_types
-    return CsvRows(resolved, parsed, with_commas)
+    return CsvRows(resolved, fields, with_commas)
 
 
 def _refuse_repeated(file: str, dialect: Dialect, choice: ColumnSelection) -> None:
@@ -212,11 +211,22 @@ def _text_tables(probes: Sequence[Probe]) -> list[Any]:
 
 @dataclass(frozen=True)
 class CsvRows:
-    """Spans of text as rows: the columns, the type that each is parsed to, and those that have decimal commas."""
+    """Spans of text as rows: the columns, the types that all files agree on, and those that have decimal commas."""
 
     columns: Columns
-    types: dict[str, Any]
+    fields: pa.Schema
     with_commas: frozenset[str] = frozenset()
+
+    @cached_property
+    def types(self) -> dict[str, Any]:
+        """The type that each column is parsed to."""
+        return dict(zip(self.fields.names, self.fields.types, strict=True)) | self.columns.number_types
+
+    @cached_property
+    def coded(self) -> dict[str, Any]:
+        """The columns of text with few values, which are parsed to codes."""
+        few = [name for name in self.columns.repeated if pa.types.is_string(self.types[name])]
+        return {name: pa.dictionary(pa.int32(), pa.string()) for name in few if name not in self.with_commas}
 
     def table(
         self, span: TextSpan, dialect: Dialect, ids: Array, locate: Callable[[int], str], only: Sequence[str]
@@ -275,7 +285,8 @@ class CsvRows:
             not commas or commas == with_fractions
         ):  # Arrow takes all columns to have commas, or none
             try:
-                table, wrong = parse_rows(data, dialect, types, block=_PARSE_BYTES, decimal="," if commas else ".")
+                coded = {name: self.coded.get(name, type_) for name, type_ in types.items()}
+                table, wrong = parse_rows(data, dialect, coded, block=_PARSE_BYTES, decimal="," if commas else ".")
                 return with_decimal_points(table, self.with_commas), wrong, {}
             except pa.ArrowInvalid:
                 pass  # a value is no number, or a row is longer than a block
@@ -283,7 +294,7 @@ class CsvRows:
         texts = with_decimal_points(texts, self.with_commas)
         choice = self.columns.choice
         # a schema of other rows tells gaps from texts that are no numbers
-        as_text = self.columns.number_types if choice.schema is not None and not choice.learned_here else ()
+        as_text = self.columns.number_types if choice.schema is not None else ()
         table = pa.table(
             {
                 name: texts.column(name) if name in as_text else parse_column(texts.column(name), type_)
@@ -380,10 +391,15 @@ class DelimitedSource(TableSource):
         self._bytes_per_row = np.mean([len(p.data) / max(1, p.data.count(b"\n")) for p in pieces] or [1])
         self.row_bytes = 8 * max(len(dialect.names) for dialect in self._dialects.values())  # until it is known
         probes, self.n_rows = self._schema_sample(pieces, known=choice.schema is not None)
+        self.n_bytes = sum(file.size for file in files)
+        self._layout = layout
         self._rows = csv_rows(self._dialects, probes, choice)
         self._set_columns(self._rows.columns, files)
-        self.n_bytes = sum(file.size for file in files)
-        self.identity = identity_of("csv", files, {**self._rows.columns.about, **asdict(layout)}, None)
+
+    def _set_columns(self, columns: Columns, files: Sequence[DataFile]) -> None:
+        super()._set_columns(columns, files)
+        self._rows = replace(self._rows, columns=columns)
+        self.identity = identity_of("csv", files, {**columns.about, **asdict(self._layout)}, None)
         self._places: dict[int, list[Leaf]] = {}  # the leaves without their text, by their size
 
     # -- leaves ----------------------------------------------------------------------------------
@@ -471,7 +487,9 @@ class DelimitedSource(TableSource):
         """
         probes: list[Probe] = []
         n_rows = 0
-        for leaf in () if known else self._cut(SCHEMA_ROWS):
+        can_tell = not any(file.compression for file in self._texts) and not any(b'"' in p.data for p in pieces)
+        surely_more = can_tell and sum(file.size for file in self._texts) > 2 * SCHEMA_ROWS * self._bytes_per_row
+        for leaf in () if known or surely_more else self._cut(SCHEMA_ROWS):
             probes.append(Probe(self._dialects[leaf.file.path], leaf.rows.data))
             n_rows += leaf.rows.n_rows
             if n_rows > SCHEMA_ROWS:

@@ -35,11 +35,21 @@ def effect_scale(codes: Array, kinds: Array, *, is_class: bool) -> float:
     (0.1, 1.0)
     """
     known = np.flatnonzero((codes >= 0) & np.isfinite(kinds))
-    codes, kinds = np.unique(codes[known], return_inverse=True)[1], kinds[known]
+    codes, kinds = numbered(codes[known]), kinds[known]
     times = np.bincount(codes)
     if not _FEW_VALUES < len(times) < len(codes) < _MANY_ROWS * len(times):
         return 1.0
     return _scale(kinds, lambda target: _variances(codes, times, target), is_class, 1.0)
+
+
+def numbered(codes: Array) -> Array:
+    """Whole numbers from 0 on as those without the numbers that do not occur: (n,).
+
+    >>> numbered(np.array([5, 2, 5]))
+    array([1, 0, 1])
+    """
+    places: Array = np.cumsum(np.bincount(codes) > 0) - 1
+    return places[codes]
 
 
 def words_scale(Z: Any, kinds: Array, *, is_class: bool) -> float:

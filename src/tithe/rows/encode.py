@@ -11,11 +11,16 @@ from tithe.core.contracts import Source
 from tithe.core.data import Array, Block
 from tithe.core.params import ENCODE, check_value
 from tithe.rows.arrays import holds_numbers, is_frame, n_gaps, named_columns
-from tithe.rows.encodings import DateEncoding, NumberEncoding
-from tithe.rows.learn import feature_sums, learn_from_all_rows, learn_schema, scaled_features, value_counts
+from tithe.rows.learn import (
+    learn_from_all_rows,
+    learn_schema,
+    scaled_features,
+    scaled_numbers,
+    sums_of,
+    value_counts,
+)
 from tithe.rows.schema import TableSchema, far_outside, frame_table
 from tithe.rows.uses import ColumnWatch, TableOptions, announce, announce_unlike
-from tithe.rows.values import one_array
 
 _MAX_NAMED = 8  # columns in a message
 
@@ -49,7 +54,7 @@ def frame_schema(X: Any, encode: Any, y: Any = None, *, takes_gaps: bool = False
             schema,
             TableOptions(),
             scaled_features(schema),
-            lambda features: [feature_sums(*_scaled_numbers(schema, table, features))],
+            lambda features: [sums_of(scaled_numbers(schema, table, features))],
             lambda names, na: (value_counts(batch, names, na) for batch in table.select(list(names)).to_batches()),
         )
     announce(schema.losses(), notes=schema.notes(), strict=encode == "strict", switch="encode='strict'")
@@ -64,21 +69,6 @@ def _labels(y: Any, n_rows: int) -> Any:
         return pa.array(np.asarray(y), from_pandas=True)
     except (pa.ArrowException, TypeError, OverflowError):  # such as labels of several kinds
         return None
-
-
-def _scaled_numbers(schema: TableSchema, table: Any, features: Array) -> tuple[Array, Array]:
-    """Scaled features of all rows, without those beside them, and their numbers among these."""
-    columns = []
-    for first, column in zip(schema.first_features, schema.used, strict=True):
-        encoding = column.encoding
-        if first in features and isinstance(encoding, (NumberEncoding, DateEncoding)):
-            numbers = encoding.read(one_array(table.column(column.name)), schema.na)
-            fill = np.nan if encoding.fill is None else encoding.fill
-            filled = np.where(np.isnan(numbers), fill, numbers)
-            if isinstance(encoding, NumberEncoding):
-                filled = encoding.drawn_in(filled)
-            columns.append(((filled - encoding.center) * (1.0 / encoding.spread)).astype(schema.dtype))
-    return np.column_stack(columns), np.arange(len(columns))
 
 
 def later_rows(schema: TableSchema, frame: Any) -> Any:

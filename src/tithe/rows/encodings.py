@@ -21,10 +21,13 @@ import pyarrow as pa
 from tithe.core.data import Array, grouped
 from tithe.core.state_checks import Each, Integer, Number, Optional, Storable, Text, expect
 from tithe.rows.forms import DATE_ORDERS, NUMBER_FORMS
+from tithe.rows.interleave import Repeated
 from tithe.rows.values import (
     as_text,
     coded_texts,
+    codes_of,
     days_of,
+    few_values,
     hours_of,
     is_date,
     is_number,
@@ -90,12 +93,8 @@ class ColumnEncoding(Storable, ABC):
         """Whether values of an Arrow type can be encoded."""
 
     @abstractmethod
-    def encode(self, values: Any, na: Sequence[str], out: Array) -> None:
-        """Write the features of an Arrow array of n values into ``out``: (n, width)."""
-
-    @abstractmethod
-    def entries(self, values: Any, na: Sequence[str]) -> Entries:
-        """The features that are not zero, for the sparse layout, ordered by row and place."""
+    def entries(self, values: Any, na: Sequence[str]) -> Entries | Repeated:
+        """The features of an Arrow array for the sparse layout; those that are not zero ordered by row and place."""
 
     @property
     def known(self) -> Sequence[str]:
@@ -158,15 +157,15 @@ class DenseEncoding(ColumnEncoding):
     def columns(self, values: Any, na: Sequence[str], *, trusted: bool = False) -> list[Array]:
         """The features before scaling, each (n,). ``trusted``: no value is NaN or infinite, if there is no null."""
 
-    def encode(self, values: Any, na: Sequence[str], out: Array) -> None:
-        for j, (column, (center, spread)) in enumerate(zip(self.columns(values, na), self.scaling, strict=True)):
-            out[:, j] = (column - center) * (1.0 / spread)
+    def entries(self, values: Any, na: Sequence[str]) -> Repeated:
+        return Repeated(self._scaled(self.columns(values, na)), np.arange(len(values)))
 
-    def entries(self, values: Any, na: Sequence[str]) -> Entries:
-        out = np.empty((len(values), self.width))
-        self.encode(values, na, out)
-        rows, places = np.nonzero(out)
-        return Entries(rows, places, out[rows, places])
+    def _scaled(self, columns: list[Array]) -> Array:
+        """Features side by side, in the layout of one row after the other."""
+        out = np.empty((len(columns[0]), self.width))
+        for j, (column, (center, spread)) in enumerate(zip(columns, self.scaling, strict=True)):
+            out[:, j] = (column - center) * (1.0 / spread)
+        return out
 
     def _filled(self, numbers: Array) -> tuple[Array, Array]:
         """Numbers without gaps, and where the gaps are."""
@@ -372,9 +371,26 @@ class DateEncoding(DenseEncoding):
         return read
 
     def columns(self, values: Any, na: Sequence[str], *, trusted: bool = False) -> list[Array]:
-        read = self.read(values, na)
+        features, codes = self._of_distinct(values, na)
+        return [feature[codes] for feature in features]
+
+    def entries(self, values: Any, na: Sequence[str]) -> Repeated:
+        features, codes = self._of_distinct(values, na)
+        return Repeated(self._scaled(features), codes)
+
+    def _of_distinct(self, values: Any, na: Sequence[str]) -> tuple[list[Array], Array]:
+        """The features of the different values before scaling, and which of these each value is: (n,)."""
+        coded = few_values(values)
+        if coded is None:
+            read, codes = self.read(values, na), np.arange(len(values))
+        else:
+            read = np.append(self.read(coded.dictionary, na), np.nan)
+            codes = codes_of(coded)  # -1 reads the last
         if is_text(value_type(values.type)):
-            _check_some_fit(values, na, read, f"{self.use}s")
+            _check_some_fit(values, na, read[codes], f"{self.use}s")
+        return self._features(read), codes
+
+    def _features(self, read: Array) -> list[Array]:
         filled, gaps = self._filled(read)
         waves = []
         for cycle in self.cycles:
@@ -450,7 +466,12 @@ class PlacedEncoding(ColumnEncoding):
     def may_hold(self, values: Any, na: Sequence[str], noted: Collection[int]) -> bool:
         """Whether dates, or numbers with fractions, may be among the texts that it was learned from."""
 
+    @abstractmethod
+    def entries(self, values: Any, na: Sequence[str]) -> Entries:
+        """The features that are not zero, ordered by row and place."""
+
     def encode(self, values: Any, na: Sequence[str], out: Array) -> None:
+        """Write the features of an Arrow array of n values into ``out``: (n, width)."""
         entries = self.entries(values, na)
         out[:] = 0
         out[entries.rows, entries.places] = entries.values

@@ -270,7 +270,8 @@ def _learned_from_all_rows(
         )
     except (pa.ArrowException, UnicodeDecodeError) as error:
         raise FileFormatError(f"A column of categories holds what is no text: {error}") from error
-    return source if schema is source.schema else open_source(choice.with_schema(schema))
+    source.learn(schema)
+    return source
 
 
 def _rows_of(task: Callable[[], Block]) -> Any:

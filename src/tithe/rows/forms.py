@@ -230,8 +230,14 @@ def parsed_dates(texts: Any, order: str) -> Array:
     >>> parsed_dates(pa.array(["1/31/2013 10:00", "31 Jan 2013 10:00", "January 31, 2013 10:00 AM"]), "mdy").tolist()
     [15736.416666666666, 15736.416666666666, 15736.416666666666]
     """
-    days = np.full(len(texts), np.nan)
-    for pattern in (*_DATES, *([_ORDERED[order]] if order else [])):
+    days = _days_of_patterns(texts, np.full(len(texts), np.nan), _DATES)
+    return _days_of_patterns(texts, days, [_ORDERED[order]]) if order else days
+
+
+def _days_of_patterns(texts: Any, known: Array, patterns: Sequence[str]) -> Array:
+    """Dates as days since 1970 (n,): those ``known``, and of the others those that one of the patterns fits."""
+    days = known.copy()
+    for pattern in patterns:
         rest = np.flatnonzero(np.isnan(days))
         if not len(rest):
             break
@@ -306,9 +312,9 @@ def date_order(texts: Any, times: Array, plain: Array) -> Form:
     """The order in which most values are dates; ``plain`` are the days of those written as ISO 8601 says."""
     if _share(plain, times) == 1.0:
         return Form("dates", "", plain, 1.0, "; ".join(doubts_of_moments(texts, plain)))
-    forms = []
+    forms, sure = [], _days_of_patterns(texts, plain, _DATES)
     for order in ("mdy", "dmy"):
-        parsed = np.where(np.isnan(plain), parsed_dates(texts, order), plain)
+        parsed = _days_of_patterns(texts, sure, [_ORDERED[order]])
         forms.append(Form("dates", order, parsed, _share(parsed, times)))
     first, second = forms
     differ = np.flatnonzero(np.isfinite(first.parsed) & np.isfinite(second.parsed) & (first.parsed != second.parsed))
@@ -318,7 +324,7 @@ def date_order(texts: Any, times: Array, plain: Array) -> Form:
         doubts.append(
             f"dates such as {texts[int(differ[0])].as_py()!r} are read with the month first, but may have the day first"
         )
-    if _has_short_years(texts, best.name):
+    if best.share and _has_short_years(texts, best.name):
         doubts.append("years of two digits are taken to lie in 1970 to 2069")
     return best._replace(doubt="; ".join([*doubts, *doubts_of_moments(texts, best.parsed)]))
 

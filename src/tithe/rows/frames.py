@@ -187,8 +187,11 @@ class QuerySource(TableSource):
         sample = survey.sample.select(fields.names)
         name = query.name
         self._set_columns(resolve_columns(fields, sample.to_batches(), choice), [DataFile(name, name, 0, 0)])
-        about = {**self._columns.about, "rows": _table_hash(survey.sample)}
-        self.identity = identity_of("query", [], about, self.n_rows)
+
+    @cached_property
+    def identity(self) -> str:
+        about = {**self._columns.about, "rows": _table_hash(self._query.survey.sample)}
+        return identity_of("query", [], about, self.n_rows)
 
     def _loaders(self, first: int, leaf_rows: int) -> Iterator[Callable[[], Block]]:
         for number, (ids, batches) in enumerate(self._cut(leaf_rows, self._columns.read)):

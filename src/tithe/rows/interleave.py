@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
@@ -80,21 +80,15 @@ def interleave(
 
 
 @njit(cache=True, nogil=True)
-def _count_dense(block, ends):
-    for i in range(block.shape[0]):
+def _place_dense(block, codes, first, free, indices, data):
+    for i in range(len(codes)):
+        row, at = codes[i], free[i]
         for j in range(block.shape[1]):
-            if block[i, j] != 0.0:
-                ends[i + 1] += 1
-
-
-@njit(cache=True, nogil=True)
-def _place_dense(block, first, free, indices, data):
-    for i in range(block.shape[0]):
-        for j in range(block.shape[1]):
-            if block[i, j] != 0.0:
-                indices[free[i]] = first + j
-                data[free[i]] = block[i, j]
-                free[i] += 1
+            if block[row, j] != 0.0:
+                indices[at] = first + j
+                data[at] = block[row, j]
+                at += 1
+        free[i] = at
 
 
 @njit(cache=True, nogil=True)
@@ -106,20 +100,28 @@ def _place(rows, places, values, first, free, indices, data):
         free[i] += 1
 
 
+class Repeated(NamedTuple):
+    """A dense block: row i of a matrix has the row ``codes[i]`` of ``block`` in it."""
+
+    block: Array
+    codes: Array
+
+
 def sparse_rows(parts: Sequence[Any], firsts: Sequence[int], shape: tuple[int, int], dtype: np.dtype[Any]) -> Any:
     """A CSR matrix of parts side by side, each from its first column on.
 
-    A part is a matrix (n, width), or the rows, columns and values of its entries, ordered by row and column.
+    A part is a `Repeated` block, or the rows, columns and values of its entries, ordered by row and column.
 
     >>> entries = np.array([0, 1]), np.array([1, 0]), np.array([5.0, 6.0])
-    >>> sparse_rows([np.array([[1.0, 0.0], [0.0, 2.0]]), entries], [0, 2], (2, 4), np.dtype("float64")).toarray()
+    >>> dense = Repeated(np.array([[1.0, 0.0], [0.0, 2.0]]), np.array([0, 1]))
+    >>> sparse_rows([dense, entries], [0, 2], (2, 4), np.dtype("float64")).toarray()
     array([[1., 0., 0., 5.],
            [0., 2., 6., 0.]])
     """
     ends = np.zeros(shape[0] + 1, np.int64)
     for part in parts:
-        if isinstance(part, np.ndarray):
-            _count_dense(part, ends)
+        if isinstance(part, Repeated):
+            ends[1:] += np.count_nonzero(part.block, axis=1)[part.codes]
         else:
             ends[1:] += np.bincount(part[0], minlength=shape[0])
     np.cumsum(ends, out=ends)
@@ -127,10 +129,7 @@ def sparse_rows(parts: Sequence[Any], firsts: Sequence[int], shape: tuple[int, i
     indices, data, free = np.empty(ends[-1], index_type), np.empty(ends[-1], dtype), ends[:-1].copy()
     with np.errstate(over="ignore"):  # what is too large for the type is not finite there
         for part, first in zip(parts, firsts, strict=True):
-            if isinstance(part, np.ndarray):
-                _place_dense(part, first, free, indices, data)
-            else:
-                _place(part[0], part[1], part[2], first, free, indices, data)
+            (_place_dense if isinstance(part, Repeated) else _place)(*part, first, free, indices, data)
     X = sparse.csr_matrix((data, indices, ends.astype(index_type)), shape=shape, copy=False)
     X.has_canonical_format = True
     return X

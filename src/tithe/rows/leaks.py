@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from tithe.core.data import Array
+from tithe.rows.effects import numbered
 from tithe.rows.encodings import CategoryEncoding, ColumnEncoding, DenseEncoding, VectorEncoding
 from tithe.rows.values import coded_texts, is_number, is_text, numbers_of, value_type
 
@@ -16,6 +17,7 @@ _N_BINS = 100  # quantiles of a column of numbers
 _MOST_CLASSES = 20  # whole numbers with fewer values are classes
 _LEAST_ACCURACY, _LEAST_R2 = 0.99, 0.99
 _LEFT_OF_ERROR = 0.05  # of that of the most frequent class
+_MOST_COUNTED = 2**20  # pairs of a group and a class
 _ROWS_PER_GROUP = 4  # fewer on average tell nothing of the target
 
 
@@ -30,7 +32,7 @@ def leak(values: Any, encoding: ColumnEncoding, target: tuple[Array, bool], na: 
     kinds, is_class = target
     groups = _groups(values, encoding, na)
     known = np.flatnonzero((groups >= 0) & np.isfinite(kinds))
-    groups, kinds = np.unique(groups[known], return_inverse=True)[1], kinds[known]
+    groups, kinds = numbered(groups[known]), kinds[known]
     if len(known) < max(_FEWEST_ROWS, _ROWS_PER_GROUP * (groups.max(initial=0) + 1)) or (kinds == kinds[0]).all():
         return ""
     halves = np.arange(len(known)) % 2
@@ -48,7 +50,10 @@ def leak(values: Any, encoding: ColumnEncoding, target: tuple[Array, bool], na: 
 
 def target_kinds(target: Any, na: Sequence[str]) -> tuple[Array, bool]:
     """The numbers of the target, or of its classes, NaN where it is missing."""
-    numbers = numbers_of(target, na) if is_number(value_type(target.type)) or is_text(target.type) else None
+    has_numbers = is_number(value_type(target.type)) or is_text(target.type)
+    if is_text(target.type):
+        target = target.dictionary_encode()
+    numbers = numbers_of(target, na) if has_numbers else None
     if numbers is not None and np.isfinite(numbers).mean() > 0.5:
         values, codes = np.unique(numbers, return_inverse=True)
         if len(values) > _MOST_CLASSES or (values % 1 != 0).any():
@@ -75,7 +80,13 @@ def _groups(values: Any, encoding: ColumnEncoding, na: Sequence[str]) -> Array:
 def _right(groups: Array, kinds: Array, half: Array) -> Array:
     """Whether the most frequent class of a group in the other half is the class of each row of this half."""
     n_kinds = kinds.max() + 1
-    pairs, times = np.unique(groups[~half] * n_kinds + kinds[~half], return_counts=True)
+    pairs = groups[~half] * n_kinds + kinds[~half]
+    if (groups.max() + 1) * n_kinds <= _MOST_COUNTED:  # no need to sort them
+        times = np.bincount(pairs)
+        pairs = np.flatnonzero(times)
+        times = times[pairs]
+    else:
+        pairs, times = np.unique(pairs, return_counts=True)
     pairs = pairs[np.argsort(times, kind="stable")]  # the last one of a group is its most frequent
     most = np.full(groups.max() + 1, -1)
     most[pairs // n_kinds] = pairs % n_kinds

@@ -41,6 +41,7 @@ from tithe.rows.values import (
     are_truths,
     coded_texts,
     days_of,
+    few_values,
     hours_of,
     is_date,
     is_number,
@@ -71,7 +72,7 @@ SAMPLE_RUNS = 64  # neighbouring rows are kept together: whether a column counts
 
 _PARSED_SHARE = 0.95  # of the texts of a column that must be numbers or dates
 _PARTLY = 0.5  # of the texts: if as many are numbers or dates, but fewer than that, it is said
-_MOST_PROBED = 2048  # of the different texts, to see whether they may be numbers or dates at all
+_MOST_PROBED = 256  # rows of the different texts, to see whether they may be numbers or dates at all
 _ROWS_PER_TEXT = 10  # texts of several words that occur as often on average are values of a category
 _REPEATED = 1.5  # rows of a text on average: with more, whole texts are words too
 _FEWEST_HASHES, _MOST_HASHES = 64, 2**16
@@ -177,6 +178,8 @@ def with_target(schema: TableSchema, table: pa.Table, labels: Any) -> TableSchem
         encoding, found = column.encoding, ""
         if encoding is not None:
             values = one_array(table.column(column.name))
+            coded = few_values(values) if is_text(values.type) else None
+            values = values if coded is None else coded
             found = leak(values, encoding, kinds, schema.na)
             if isinstance(encoding, CategoryEncoding) and encoding.values:
                 codes = coded_texts(values, schema.na)[0]
@@ -404,7 +407,7 @@ class _Learner:
 
     def _text(self, name: str, values: Any) -> Column:
         codes, texts = coded_texts(values, self.options.na)
-        counts = text_counts(codes, texts)
+        counts = dict(sorted(text_counts(codes, texts).items()))
         n_present = sum(counts.values())
         n_gaps = len(codes) - n_present
         column = partial(Column, name=name, n_gaps=n_gaps, n_distinct=len(counts))
@@ -437,10 +440,10 @@ class _Learner:
     def _read_text(self, name: str, values: Any, counts: dict[str, int]) -> tuple[Column | None, str]:
         """A column of texts that are numbers, dates or times; else None, and what they look like nevertheless."""
         distinct, times = pa.array(list(counts)), np.array(list(counts.values()))
-        probed = np.sort(np.argsort(-times, kind="stable")[:_MOST_PROBED])
+        probed, weights = _spread_over(times)
         partly = ""
         for kind in (_numbers_in, _dates_in, _times_in, _months_in):
-            if kind(distinct.take(pa.array(probed)), times[probed]).share < _PARTLY:
+            if kind(distinct.take(pa.array(probed)), weights).share < _PARTLY / 2:
                 continue
             form = kind(distinct, times)
             if pa.types.is_dictionary(values.type) and form.what == "numbers" and not form.name:
@@ -537,6 +540,18 @@ class _Learner:
         return CategoryEncoding(values=tuple(sorted(kept)), other=n_rare > 0, gaps=gaps), loss
 
 
+def _spread_over(times: Array) -> tuple[Array, Array]:
+    """Some of the different texts of a column, those of rows spread over all of it: indices, and how much each counts.
+
+    ``times`` is how often each of the texts, in ascending order, occurs.
+    """
+    if len(times) <= _MOST_PROBED:
+        return np.arange(len(times)), times
+    ends = np.cumsum(times)
+    rows = (np.arange(_MOST_PROBED) + 0.5) * (ends[-1] / _MOST_PROBED)
+    return np.searchsorted(ends, rows, side="right"), np.ones(_MOST_PROBED)
+
+
 def _noted_words(counts: dict[str, int]) -> tuple[int, ...]:
     """The CRC-32 of the words of some texts, none if they are too many."""
     words = words_of(pa.array(list(counts)))[1].dictionary.to_pylist()
@@ -589,13 +604,15 @@ def _with_doubts(column: Column, values: Any) -> Column:
 
 
 def text_counts(codes: Array, texts: Sequence[str]) -> dict[str, int]:
-    """How often each text occurs, in ascending order of the texts."""
-    times = np.bincount(codes[codes >= 0], minlength=len(texts))
-    counts: dict[str, int] = {}
-    for text, n in zip(texts, times.tolist(), strict=True):
-        if n:
-            counts[text] = counts.get(text, 0) + n
-    return dict(sorted(counts.items()))
+    """How often each text occurs."""
+    times = np.bincount(codes + 1, minlength=len(texts) + 1)[1:]  # without gaps, whose code is -1
+    present = [(text, n) for text, n in zip(texts, times.tolist(), strict=True) if n]
+    counts = dict(present)
+    if len(counts) < len(present):  # a text stands there twice
+        counts = Counter()
+        for text, n in present:
+            counts[text] += n
+    return counts
 
 
 def _is_index(name: str, numbers: Array, n_distinct: int) -> bool:
@@ -705,6 +722,21 @@ def scaled_features(schema: TableSchema) -> Array:
     return np.array(scaled, np.int64)
 
 
+def scaled_numbers(schema: TableSchema, table: Any, features: Array) -> Array:
+    """Some scaled features of the rows of a table, as in X, without the features beside them: (n, len(features))."""
+    columns = []
+    for first, column in zip(schema.first_features, schema.used, strict=True):
+        encoding = column.encoding
+        if first in features and isinstance(encoding, (NumberEncoding, DateEncoding)):
+            numbers = encoding.read(one_array(table.column(column.name)), schema.na)
+            fill = np.nan if encoding.fill is None else encoding.fill
+            filled = np.where(np.isnan(numbers), fill, numbers)
+            if isinstance(encoding, NumberEncoding):
+                filled = encoding.drawn_in(filled)
+            columns.append(((filled - encoding.center) * (1.0 / encoding.spread)).astype(schema.dtype))
+    return np.column_stack(columns).astype(np.float64)
+
+
 def uncertain_features(schema: TableSchema, sample: Any) -> Array:
     """The scaled features whose standard deviation in the sample has a relative standard error above 2 %: indices.
 
@@ -714,7 +746,7 @@ def uncertain_features(schema: TableSchema, sample: Any) -> Array:
     features = scaled_features(schema)
     if len(features) == 0 or len(sample) < _N_RUNS:
         return features[:0]
-    rows = _features(schema.encode(sample), features)
+    rows = scaled_numbers(schema, sample, features)
     edges = np.linspace(0, len(rows), _N_RUNS + 1).astype(np.int64)[:-1]
     counts = np.diff(np.append(edges, len(rows)))[:, None]
     sums, squares = np.add.reduceat(rows, edges), np.add.reduceat(rows * rows, edges)
@@ -744,7 +776,12 @@ def sums_in_threads(tasks: Iterable[Callable[[], Any]], features: Array) -> Iter
 
 def feature_sums(X: Any, features: Array) -> Sums:
     """The number of rows, and the sums of some features and of their squares."""
-    rows = _features(X, features)
+    chosen = X[:, features]
+    return sums_of(np.asarray(chosen.toarray() if sparse.issparse(chosen) else chosen, np.float64))
+
+
+def sums_of(rows: Array) -> Sums:
+    """The number of rows, their sum, and that of their squares."""
     with np.errstate(over="ignore"):  # a feature whose squares overflow keeps its scale
         return len(rows), rows.sum(axis=0), np.square(rows).sum(axis=0)
 
@@ -775,8 +812,3 @@ def _rescaled(schema: TableSchema, features: Array, parts: Iterable[Sums]) -> Ta
             new = replace(old, center=old.center + mean * old.spread, spread=deviation * old.spread)
             columns[column.name] = replace(column, encoding=new)
     return replace(schema, columns=tuple(columns.values()))
-
-
-def _features(X: Any, features: Array) -> Array:
-    chosen = X[:, features]
-    return np.asarray(chosen.toarray() if sparse.issparse(chosen) else chosen, np.float64)

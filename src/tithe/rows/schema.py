@@ -503,13 +503,8 @@ class TableSchema(Storable):
         """The rows of a batch as a CSR matrix."""
         parts: list[Any] = []
         for column, values in zip(self.used, self._arrays(batch), strict=True):
-            encoding = column.encoding
             with _naming(column):
-                if isinstance(encoding, DenseEncoding):
-                    parts.append(np.empty((batch.num_rows, encoding.width)))
-                    encoding.encode(values, self.na, parts[-1])
-                else:
-                    parts.append(encoding.entries(values, self.na))  # type: ignore[union-attr]
+                parts.append(column.encoding.entries(values, self.na))  # type: ignore[union-attr]
         return sparse_rows(parts, self.first_features, (batch.num_rows, self.n_features), np.dtype(self.dtype))
 
     def _arrays(self, batch: Any) -> Iterator[Any]:

@@ -79,14 +79,14 @@ def coded_texts(values: Any, na: Sequence[str]) -> tuple[Array, list[str]]:
     """
     if not pa.types.is_dictionary(values.type):
         values = as_text(values).dictionary_encode()
-    texts, codes = without_gaps(as_text(values.dictionary), na), _codes(values)
+    texts, codes = without_gaps(as_text(values.dictionary), na), codes_of(values)
     if texts.null_count:
         missing = np.append(texts.is_null().to_numpy(zero_copy_only=False), True)  # code -1 reads the last
         codes = np.where(missing[codes], -1, codes)
     return codes, texts.fill_null("").to_pylist()
 
 
-def _codes(values: Any) -> Array:
+def codes_of(values: Any) -> Array:
     """The codes of a dictionary array, -1 for nulls."""
     codes: Array = values.indices.cast(pa.int64()).fill_null(-1).to_numpy(zero_copy_only=False)
     return codes
@@ -148,7 +148,7 @@ def numbers_of(values: Any, na: Sequence[str], form: str = "") -> Array:
     if pa.types.is_dictionary(values.type):
         return _decoded(values, numbers_of(values.dictionary, na, form))
     if is_text(values.type):
-        if form and (few := _few_values(values)) is not None:
+        if form and (few := few_values(values)) is not None:
             return _decoded(few, numbers_of(few.dictionary, na, form))
         texts = without_gaps(values.cast(pa.string()), na)
         return parsed_amounts(texts, form) if form else parsed_numbers(texts)
@@ -167,13 +167,13 @@ def numbers_of(values: Any, na: Sequence[str], form: str = "") -> Array:
 
 def _decoded(values: Any, numbers: Array) -> Array:
     """The numbers that the values of a dictionary array stand for, NaN where there is none."""
-    decoded: Array = np.append(numbers, np.nan)[_codes(values)]
+    decoded: Array = np.append(numbers, np.nan)[codes_of(values)]
     return decoded
 
 
-def _few_values(texts: Any) -> Any:
-    """The texts as a dictionary array if each stands there twice or more on average: parsing costs more; else None."""
-    coded = texts.dictionary_encode()
+def few_values(values: Any) -> Any:
+    """The values as a dictionary array if each stands there twice or more on average: reading costs more; else None."""
+    coded = values if pa.types.is_dictionary(values.type) else values.dictionary_encode()
     return coded if 0 < 2 * len(coded.dictionary) <= len(coded) else None
 
 
@@ -238,7 +238,7 @@ def days_of(values: Any, na: Sequence[str], order: str = "") -> Array:
     if pa.types.is_dictionary(values.type):
         return _decoded(values, days_of(values.dictionary, na, order))
     if is_text(values.type):
-        if (few := _few_values(values)) is not None:
+        if (few := few_values(values)) is not None:
             return _decoded(few, days_of(few.dictionary, na, order))
         texts = without_gaps(values.cast(pa.string()), na)
         days = parsed_days(texts)

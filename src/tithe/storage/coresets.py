@@ -19,7 +19,7 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 from scipy import sparse
 
-from tithe.core.contracts import Objective
+from tithe.core.contracts import Objective, RowScorer
 from tithe.core.data import Array, Coreset, Site
 from tithe.core.errors import FileFormatError
 from tithe.core.files import replacing
@@ -27,6 +27,7 @@ from tithe.core.registry import names, resolve
 from tithe.core.state_checks import LARGEST, checked, expect
 from tithe.rows.schema import TableSchema
 from tithe.rows.stores import check_regular
+from tithe.storage.values import packed, unpacked
 
 _KEY = b"tithe"
 _FORMAT = 1
@@ -154,6 +155,7 @@ def _as_table(coreset: Coreset, feature_names: list[str] | None, schema: TableSc
         "objective": _objective_json(coreset.objective),
         "sites": [asdict(site) for site in coreset.sites],
         "schema": None if schema is None else schema.to_json(),
+        **({} if coreset.scorer is None else {"scorer": base64.b64encode(packed(coreset.scorer)).decode()}),
     }
     return pa.table(columns).replace_schema_metadata({_KEY: json.dumps(about).encode()})
 
@@ -256,6 +258,7 @@ def _from_table(table: pa.Table, about: dict[str, Any]) -> Coreset:
     sites = tuple(Site.from_record(site) for site in about.get("sites", ()))
     return Coreset(
         schema=_schema_in(about),
+        scorer=_scorer_in(about),
         X=X,
         y=table.column(_TARGET).to_numpy() if _TARGET in table.column_names else None,
         sample_weight=weight,
@@ -267,6 +270,15 @@ def _from_table(table: pa.Table, about: dict[str, Any]) -> Coreset:
         sites=sites,
         **{**plain, "key": tuple(plain["key"])},
     )
+
+
+def _scorer_in(about: dict[str, Any]) -> RowScorer | None:
+    if about.get("scorer") is None:
+        return None
+    scorer = unpacked(base64.b64decode(about["scorer"]))
+    fits = isinstance(scorer, RowScorer) and scorer.n_features == len(about["features"])
+    expect(fits, "what scores new rows is of other columns")
+    return scorer  # type: ignore[no-any-return]
 
 
 def _row_ids(table: pa.Table, sites: tuple[Site, ...]) -> Array:

@@ -42,7 +42,7 @@ def theoretical_size(
     *,
     n_features: int,
     construction: str = "auto",
-    queries: str = "all",
+    queries: str | int = "all",
     n_rows: int | None = None,
     total_sensitivity: float | None = None,
     reference_factor: float | str | None = None,
@@ -62,8 +62,9 @@ def theoretical_size(
     construction : str
         For clusterings ``"sensitivity"``, ``"lightweight"`` or ``"rings"``, for logistic regression ``"cablr"`` or
         ``"acvs"``, else ``"sensitivity"``. ``"auto"``: the first of these.
-    queries : {"one", "all", "net"}
-        ``"one"``: one solution fixed before the draw. ``"all"``: every solution at once. ``"net"``: the same for
+    queries : {"one", "all", "net"} or int
+        ``"one"``: one solution fixed before the draw. A number N: so many of them, such as candidates of a search, all
+        at once. ``"all"``: every solution at once. ``"net"``: the same for
         clusterings and ``"sensitivity"``, by a proof that leaves no constant open and asks for more rows.
     n_rows : int, optional
         Rings and nets need it: the number of layers grows with its logarithm. For weighted rows, their total weight
@@ -85,6 +86,9 @@ def theoretical_size(
     S cost(q), with a mean square of at most S cost(q)^2. So for one query Bernstein's inequality gives
 
         m = 2 S (1 + eps / 3) ln(2 / delta) / eps^2.
+
+    For N fixed queries delta / N is left for each, so that ln(2 N / delta) takes the place of ln(2 / delta): the
+    logarithm of their number stands where the dimension does for all queries, and no constant is open.
 
     For all queries m = c S (D ln S + ln(1 / delta)) / eps^2, D the dimension of the functions, c a universal constant,
     and at least as many as for one.
@@ -116,6 +120,11 @@ def theoretical_size(
     >>> from tithe.theory import theoretical_size
     >>> theoretical_size(KMeansObjective(n_clusters=10), 0.1, 0.1, n_features=5, queries="one").size
     177393
+
+    A thousand solutions that are known before the draw:
+
+    >>> theoretical_size(KMeansObjective(n_clusters=10), 0.1, 0.1, n_features=5, queries=1000).size
+    586435
     """
     check_value("eps", eps, RealNumber(least=_MIN_EPS, below=1.0))
     options = (delta, n_features, construction, queries, n_rows, total_sensitivity, reference_factor)
@@ -129,7 +138,7 @@ def eps_for(
     *,
     n_features: int,
     construction: str = "auto",
-    queries: str = "all",
+    queries: str | int = "all",
     n_rows: int | None = None,
     total_sensitivity: float | None = None,
     reference_factor: float | str | None = None,
@@ -248,6 +257,11 @@ def _weights(leaf: Block) -> tuple[float, float]:
 
 def _answer(objective: str | Objective, question: SizeQuestion) -> SizeBound:
     """What the theorem about an objective answers."""
+    if not isinstance(question.queries, str):
+        n = question.queries
+        bound = _answer(objective, replace(question, queries="one", delta=question.delta / n))
+        formula = bound.formula.replace("2/delta", "2 N/delta").replace("1/delta", "N/delta")
+        return replace(bound, formula=formula.replace("one fixed query", f"N = {n:,} fixed queries"))
     goal: Objective = make("objective", objective)
     construction, queries = question.construction, question.queries
     if question.total_sensitivity is not None and not needs_total_sensitivity(goal):

@@ -70,7 +70,7 @@ bounds that rows are drawn by and the norm of parameters at most the radius of t
 _QUESTION: dict[str, Constraint] = {
     "delta": RealNumber(above=0.0, below=1.0),
     "n_features": WholeNumber(least=1),
-    "queries": OneOf("one", "all", "net"),
+    "queries": OneOf("one", "all", "net") | WholeNumber(least=1),
     "n_rows": OneOf(None) | WholeNumber(least=1),
     "total_sensitivity": OneOf(None) | RealNumber(least=1.0),
 }
@@ -84,7 +84,7 @@ class SizeQuestion:
     delta: float
     n_features: int
     construction: str
-    queries: str
+    queries: str | int
     n_rows: int | None
     total_sensitivity: float | None
     reference_factor: float | str | None

@@ -46,7 +46,7 @@ from tithe.rows.arrays import plain_weights
 Params = dict[str, Any]
 Results = dict[str, Any]
 Scores = float | dict[str, Any]  # a score that raised an error is its text
-_LEAST_SCORED = 5000  # rows held out that candidates are scored on
+_LEAST_SCORED = 2500  # rows held out that candidates are scored on
 GROWN = 0.2  # of the rows that trees grow on, where the others give the values of the leaves
 
 
@@ -253,7 +253,8 @@ class Evaluator:
         grown, all_of_it = (fold.part(share, by_class=by_class)[0] for share in (self.share * GROWN, self.share))
         others = np.setdiff1d(all_of_it, grown)
         block = fold.coreset.take(others, fold.coreset.weights()[others])
-        return refitted_leaves(fitted, DataPass(block), lambda block: rows_of(fold.X, others), self.labels)
+        take = lambda block: rows_of(fold.X, others)  # noqa: E731
+        return refitted_leaves(fitted, DataPass(block), take, self.labels, copy=False)
 
     def _scored_on(self, fold: Fold) -> tuple[Block, Any]:
         """The rows held out; a part of them, the same for all candidates, where these learn from a part as well."""
@@ -325,7 +326,7 @@ def evaluate(
 
 # -- results -----------------------------------------------------------------------------------
 
-_LEAST_ROWS = 1000  # of the smallest part that candidates learn from
+_LEAST_ROWS = 700  # of the smallest part that candidates learn from
 
 
 @dataclass(frozen=True, kw_only=False)
@@ -350,7 +351,9 @@ class Rungs:
         for rung in range(n_rungs):
             share = float(self.factor) ** (rung + 1 - n_rungs)
             some = [candidates[number] for number in alive]
-            for j, outcomes in enumerate(evaluate(replace(evaluator, share=share), iter(folds), some, n_jobs)):
+            # the whole coreset ranks as well without leaf values from a part of it
+            ranking = replace(evaluator, share=share, leaves=evaluator.leaves and rung + 1 < n_rungs)
+            for j, outcomes in enumerate(evaluate(ranking, iter(folds), some, n_jobs)):
                 for number, outcome in zip(alive, outcomes, strict=True):
                     last[j][number] = outcome
             rung_of[alive], rows[alive] = rung, round(share * size)

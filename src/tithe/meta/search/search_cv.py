@@ -155,10 +155,11 @@ class CoresetSearchCV(OuterEstimator, Described, MetaEstimatorMixin, BaseEstimat
         If not None, candidates are first fitted to a small part of the coreset of a fold. One in ``halving`` of them,
         the best, go on to a part that is ``halving`` times as large and contains it, until the whole coreset is used.
         ``cv_results_`` has the last scores of each, with ``iter`` and ``n_resources``, and ranks by ``iter`` first.
-        Scores on the way are of a part of the rows held out, at least 5,000.
+        Scores on the way are of a part of the rows held out, at least 2,500.
     leaves : {"auto", True, False}
         Rank candidates of LightGBM and XGBoost by trees that are grown on a fifth of the rows, and whose leaves get
-        values from the other rows. ``"auto"``: with ``halving``, where trees of few rows alone rank wrongly.
+        values from the other rows. ``"auto"``: with ``halving``, where trees of few rows alone rank wrongly; those of
+        the whole coreset, at the end, need no such values.
     random_state : int, RandomState, Generator or None
         For the coresets and for drawing candidates. Estimator and splitter have their own.
     n_iter : int or None

@@ -483,8 +483,8 @@ def solve_many_classes(
 ) -> Solved:
     """Set the coefficients (n, K): first for the lower side alone, then with rivals chosen until J stops falling.
 
-    Those with the smallest J are kept. A ``tol`` sharper than ``asked_tol`` is given up after a number of sweeps. If
-    ``patient`` is False, the search ends as soon as sweeps converge slowly.
+    Those with the smallest J are kept, which is the last of the curve. A ``tol`` sharper than ``asked_tol`` is given up
+    after a number of sweeps. If ``patient`` is False, the search ends as soon as sweeps converge slowly.
     """
     final_tol, pace = max(tol, asked_tol), _Pace()
     rounds = _inner(dual, max(tol, _START_TOL) if dual.mu > 0.0 else tol, final_tol, max_iter, rng, pace, patient)
@@ -504,6 +504,8 @@ def solve_many_classes(
             break
     true, dual.value = best
     dual.renew()
+    if curve[-1] > true:  # an earlier round is kept
+        curve.append(true)
     if true > 0.5 * float(dual.cost.sum()) * dual.low**2:  # worse than no machine at all
         curve.append(_shorten(dual))
     return Solved(gap=gap, primal=primal, curve=curve, n_iter=rounds)
