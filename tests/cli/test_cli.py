@@ -69,6 +69,8 @@ def test_build_for_margin_distributions(rows, tmp_path, capsys, construction: st
 def test_size_for_margin_distributions(rows, capsys) -> None:
     command = ["size", "--objective", "margin", "--target", "label", "--weight", "w", "--eps", "0.3"]
     assert run(*command, "--data", rows) == 0
+    assert "pilot rule" in (shown := capsys.readouterr().out) and "proved" not in shown
+    assert run(*command, "--data", rows, "--theorems") == 0
     shown = capsys.readouterr().out
     assert "lam = 1000, mu = 0.05, theta = 0.8" in shown
     assert "pilot rule" in shown and "sensitivity, proved" in shown
@@ -96,6 +98,7 @@ def test_sizes_of_theorems(capsys) -> None:
 def test_a_size_from_a_sample_is_an_estimate(rows, capsys, monkeypatch) -> None:
     """The total sensitivity grows with the rows, so a size that was computed from some of them is not proved."""
     command = ["size", "--objective", "margin", "--target", "label", "--weight", "w", "--eps", "0.3", "--data", rows]
+    command.append("--theorems")
     monkeypatch.setattr("tithe.theory.sizes.SAMPLE_ROWS", 100)
     assert run(*command) == 0
     shown = capsys.readouterr().out
@@ -109,7 +112,7 @@ def test_weights_count_in_the_number_of_rings(tmp_path, capsys) -> None:
     n_rows = int(np.ceil(weights.sum() / weights.min()))
     sizes = []
     for options in (["--data", tmp_path / "rows.csv", "--weight", "w"], ["--features", 2, "--rows", n_rows]):
-        assert run("size", "-k", 2, *options) == 0
+        assert run("size", "-k", 2, "--theorems", *options) == 0
         sizes.append([line.split()[0] for line in capsys.readouterr().out.splitlines() if "rings, proved" in line])
     assert sizes[0] == sizes[1] and len(sizes[0]) == 2
 

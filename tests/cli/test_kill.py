@@ -78,7 +78,7 @@ def test_a_stopped_build_says_how_to_go_on(
     wait_for(process, checkpoint, 7)
     process.send_signal(number)
     said = process.communicate(timeout=60)[1]
-    assert process.returncode == 1, said
+    assert process.returncode == 130, said
     assert "Traceback" not in said and generation(checkpoint) >= 7 and not output.exists()
     going_on = shlex.split(said.partition("Go on with: ")[2])
     assert going_on[:2] == ["tithe", "build"] and going_on[-1] == "--resume"

@@ -155,7 +155,7 @@ def test_a_stopped_stream_of_files_goes_on_with_its_leaves(tmp_path, capsys, sma
         return push(self, *rows, **more)
 
     monkeypatch.setattr(CoresetStream, "push", interrupted)
-    assert run("stream", tmp_path / "rows.csv", *OPTIONS, "-o", out) == 1
+    assert run("stream", tmp_path / "rows.csv", *OPTIONS, "-o", out) == 130
     said = capsys.readouterr().err
     assert "Go on with: tithe stream" in said
     assert run(*shlex.split(said.partition("Go on with: ")[2])[1:]) == 0
@@ -268,7 +268,7 @@ def test_a_stream_that_waits_for_rows_is_stopped(tmp_path) -> None:
     late.start()
     said = process.stderr.read().decode()
     late.cancel()
-    assert process.wait(60) == 1, said
+    assert process.wait(60) == 130, said
     assert "Stopped" in said and "--resume" in said and "Traceback" not in said
     assert load_coreset(tmp_path / "c.parquet").n_seen >= 4096
 

@@ -56,7 +56,7 @@ def test_tables_and_figures() -> None:
     assert confusion(many, many, np.ones(len(many)), many) is None
     groups = reliability(np.linspace(0, 1, 50), np.arange(50) > 25, np.ones(50))
     shown = error_figures({"reliability": groups, "chance_of": "b", "residuals": residuals(many, many, many + 1.0)})
-    assert len(shown) == 2 and all(png.startswith(b"\x89PNG") and note for png, note in shown.values())
+    assert len(shown) == 2 and all(svg.startswith("<svg ") and note for svg, note in shown.values())
 
 
 def test_typical_rows_have_the_columns_of_the_file() -> None:

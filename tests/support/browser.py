@@ -38,7 +38,11 @@ addEventListener("load", () => setTimeout(() => {
       page_width: page.documentElement.scrollWidth,
       cut: shown.filter(e => isText(e) && e.scrollWidth > e.clientWidth + 1).map(text),
       outside: shown.filter(e => e.getBoundingClientRect().right > width + 1).map(text),
-      images: [...page.images].map(i => ({width: i.clientWidth, natural_width: i.complete ? i.naturalWidth : 0})),
+      images: [
+        ...[...page.images].map(i => ({width: i.clientWidth, natural_width: i.complete ? i.naturalWidth : 0})),
+        ...[...page.querySelectorAll("svg.chart")].map(i => ({width: i.getBoundingClientRect().width,
+          natural_width: i.viewBox.baseVal.width, text: parseFloat(i.getAttribute("font-size"))})),
+      ],
     };
   });
   document.documentElement.setAttribute("measured", encodeURIComponent(JSON.stringify(measured)));

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from tithe.cli.main import Stop, Stopped, print_table, print_worth, resume_hint
+from tithe.cli.main import Stop, Stopped, print_worth, resume_hint
 from tithe.cli.options import (
     SHARE,
     ObjectiveCommand,
@@ -22,6 +22,7 @@ from tithe.cli.options import (
     size_option,
     with_construction_parameters,
 )
+from tithe.cli.screen import STDOUT, print_table, screen, time_waited, written
 from tithe.cli.size import checkpoint_options, choose_size, earlier_run, print_plan
 from tithe.cli.sources import (
     STDIN,
@@ -34,13 +35,13 @@ from tithe.cli.sources import (
     skipped_rows,
     source_options,
 )
-from tithe.core.progress import ProgressBar, bytes_text, peak_memory, seconds_text
+from tithe.core.progress import ProgressBar, bytes_text, peak_memory
 from tithe.core.registry import resolve
 
 
 @click.command(cls=ObjectiveCommand)
 @click.argument("where", metavar="SOURCE...", nargs=-1, required=True)
-@click.option("-o", "--output", type=click.Path(dir_okay=False), required=True, help="Parquet or .csv file to write.")
+@click.option("-o", "--output", type=click.Path(dir_okay=False), required=True, help="Parquet or .csv file; -: CSV.")
 @size_option
 @click.option("--eps", type=SHARE, default=0.05, help="The error for which a size is chosen, without -m.")
 @promise_option
@@ -90,14 +91,15 @@ def build(  # type: ignore[no-untyped-def]
     from tithe.storage.coresets import free_names, save_coreset
 
     check_coreset_name(output)
-    check_output(output)
-    check_apart(output, where)
+    if output != STDOUT:
+        check_output(output)
+        check_apart(output, where)
     goal = resolve("objective", objective)(**parameters)
     schema, pilot = shared_with(where, how, schema_from=schema_from, pilot_from=pilot_from)
     if pilot is not None:
         goal = _with_pilot(goal, pilot, str(pilot_from))
     how.check_target(where, goal.target)
-    checkpoint = checkpoint or f"{output}.checkpoint"
+    checkpoint = checkpoint or f"{'coreset' if output == STDOUT else output}.checkpoint"
     options = {"construction": construction, "calibrate": calibrate}
     with Stop() as stop, running_engine(engine, scheduler, jobs) as runs_on:
         source = how.open(where, schema=schema)
@@ -127,11 +129,13 @@ def build(  # type: ignore[no-untyped-def]
             stop.idle()
             names = source.feature_names
             feature_names = None if names is None else free_names(names)
-            save_coreset(coreset, output, feature_names=feature_names, schema=source.schema)
+            with written(output) as place:
+                save_coreset(coreset, place, feature_names=feature_names, schema=source.schema)
         remove_state(checkpoint)
         rows = _about(coreset, source, size, why, seconds, n_before, how)
         if check:
             rows.append(_checked(source, coreset, goal, runs_on, seed, stop, output))
+    screen().found |= {"n_rows": coreset.n_seen, "rows_kept": len(coreset), "seconds": seconds}
     print_table(output, ["", ""], rows)
     print_worth(coreset)
 
@@ -154,7 +158,8 @@ def _about(
         ["construction", str(coreset.provenance["construction"])],
         ["effective sample size", f"{coreset.effective_size:,.0f}"],
         ["weight kept", f"{coreset.weights().sum() / coreset.weight_seen:.6f}"],
-        ["time", f"{seconds_text(seconds)} ({(coreset.n_seen - n_before) / seconds:,.0f} rows/s)"],
+        ["time", time_waited(seconds, "reducing")],
+        ["speed", f"{(coreset.n_seen - n_before) / seconds:,.0f} rows/s"],
         ["peak memory", bytes_text(peak_memory())],
     ]
 

@@ -6,8 +6,9 @@ import json
 
 import click
 
-from tithe.cli.main import Command, print_table
+from tithe.cli.main import Command
 from tithe.cli.options import POSITIVE, SHARE, SIZE, seed_option
+from tithe.cli.screen import print_table, say
 from tithe.cli.sources import source_options
 from tithe.core.files import replacing
 
@@ -85,7 +86,7 @@ def choose_k(where, rule, eta, budget, penalty, max_clusters, objective, size, o
             for k, cost in result.curve.items()
         ],
     )
-    click.echo(_MEANINGS[rule])
+    say(_MEANINGS[rule])
     if output is not None:
         answer = {"k": result.k, "rule": rule, "met": result.met, "objective": objective, "curve": result.curve}
         answer["votes"] = result.votes

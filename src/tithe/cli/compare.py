@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from tithe.cli.main import Command, print_table, steps
+from tithe.cli.main import Command, steps
 from tithe.cli.options import (
     POSITIVE,
     SHARE,
@@ -20,7 +20,8 @@ from tithe.cli.options import (
     running_engine,
     seed_option,
 )
-from tithe.cli.sources import SourceOptions, check_classes, checked_output, source_options, was_given
+from tithe.cli.screen import print_table, say
+from tithe.cli.sources import SourceOptions, check_classes, checked_output, force_option, source_options, was_given
 from tithe.core.params import CORESET_SIZE, POLISH, Target
 from tithe.core.registry import names, resolve
 
@@ -57,6 +58,7 @@ def _as_constructions(context: Any, param: Any, text: str) -> list[str]:
 @click.command(cls=ObjectiveCommand, params=[class_weight_option])
 @click.argument("where", metavar="SOURCE...", nargs=-1, required=True)
 @click.option("-o", "--output", type=click.Path(file_okay=False), required=True, help="Folder to write.")
+@force_option
 @click.option(
     "--sizes",
     metavar="A,B,...",
@@ -92,8 +94,9 @@ def _as_constructions(context: Any, param: Any, text: str) -> list[str]:
 @jobs_option
 @engine_options
 def compare(  # type: ignore[no-untyped-def]
-    where, how, output, sizes, objective, learner, many_classes, class_weight, constructions, construction_parameters,
-    calibrate, polish, repeats, holdout, tol, full_seconds, memory, seed, jobs, engine, scheduler, **parameters,
+    where, how, output, force, sizes, objective, learner, many_classes, class_weight, constructions,
+    construction_parameters, calibrate, polish, repeats, holdout, tol, full_seconds, memory, seed, jobs, engine,
+    scheduler, **parameters,
 ):  # fmt: skip
     """Fit on coresets, on random samples and on all rows, and recommend one of them.
 
@@ -108,7 +111,7 @@ def compare(  # type: ignore[no-untyped-def]
       tithe compare data/ --target y --learner hist-gradient-boosting -o comparison
       tithe compare rows.parquet --objective ridge --target price --constructions auto,leverage -o comparison
     """
-    output = checked_output(output, where)
+    output = checked_output(output, where, force=force)
     constructions = made_constructions(constructions, construction_parameters)
     goal, target = _goal(how, objective, learner, parameters)
     how.check_target(where, target)
@@ -140,15 +143,15 @@ def compare(  # type: ignore[no-untyped-def]
                 engine=runs_on,
                 random_state=seed,
                 progress=step,
-                announce=lambda said: click.echo(said, err=True),
+                announce=lambda said: say(said, err=True),
             )
         page = result.write(output)
     title = f"{result.objective} on {result.n_rows:,} rows, {result.n_held_out:,} held out"
     print_table(title, *result.text_rows())
     for note in result.notes:
-        click.echo(note)
-    click.echo(str(result.recommendation))
-    click.echo(f"Report: {page}")
+        say(note)
+    say(str(result.recommendation))
+    say(f"Report: {page}")
 
 
 def _goal(how: SourceOptions, objective: str, learner: str | None, parameters: dict[str, Any]) -> tuple[Any, Target]:
@@ -217,5 +220,5 @@ def demo(output: str, rows: int, size: int) -> None:
     title = f"Rare groups in {rows:,} payments, medians of {results.methods[0]['n_fits']} draws"
     print_table(title, *text_rows(COLUMNS, results.methods))
     for sentence in (*results.sentences(), results.in_short):
-        click.echo(sentence)
-    click.echo(f"What was done, the picture, and what to do next: {page}")
+        say(sentence)
+    say(f"What was done, the picture, and what to do next: {page}")

@@ -14,15 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import click
 
-from tithe.cli.main import (
-    Command,
-    RegisteredGroup,
-    Stop,
-    print_run,
-    print_table,
-    quiet_about_names,
-    resume_hint,
-)
+from tithe.cli.main import Command, RegisteredGroup, Stop, print_run, quiet_about_names, resume_hint
 from tithe.cli.options import (
     SHARE,
     as_click,
@@ -37,6 +29,7 @@ from tithe.cli.options import (
     with_construction_parameters,
 )
 from tithe.cli.predict import write_predictions
+from tithe.cli.screen import print_table, say
 from tithe.cli.size import checkpoint_options, choose_size, earlier_run, print_plan
 from tithe.cli.sources import (
     STDIN,
@@ -44,6 +37,7 @@ from tithe.cli.sources import (
     SourceOptions,
     check_classes,
     checked_output,
+    force_option,
     names_of_rows,
     refuse_given,
     skipped_rows,
@@ -189,7 +183,7 @@ def _ensemble(name: str, where: Sequence[str], how: SourceOptions, options: dict
     """The options of `installed_estimator` for an ensemble of trees: with its dotted name in place of the task."""
     task = options.pop("task") or _task_of(where, how)
     dotted, quiet = named_ensemble(name, task)
-    click.echo(f"{dotted}: the target holds {task}.", err=True)
+    say(f"{dotted}: the target holds {task}.", err=True)
     return {**options, "name": dotted, "estimator_parameters": {**quiet, **options["estimator_parameters"]}}
 
 
@@ -243,6 +237,7 @@ def fit() -> None:
 @click.command()
 @click.argument("where", metavar="SOURCE...", nargs=-1, required=True)
 @click.option("-o", "--output", type=click.Path(file_okay=False), required=True, help="Folder to write.")
+@force_option
 @size_option
 @click.option(
     "--eps",
@@ -275,12 +270,12 @@ def fit() -> None:
 @checkpoint_options
 def _fit(  # type: ignore[no-untyped-def]
     name, cls, where, how, output, size, eps, holdout, test, new, keep_rows, seed, jobs, engine, scheduler,
-    checkpoint, checkpoint_every, resume, dry_run, many_classes=False, errors=False, **parameters,
+    checkpoint, checkpoint_every, resume, dry_run, force, many_classes=False, errors=False, **parameters,
 ):  # fmt: skip
     """SOURCE is a file, a folder, a pattern in quotes, a URL, or several of these; or one coreset that tithe build or
     tithe merge wrote. The folder OUTPUT gets coreset.parquet, model.tithe, report.html and results.json.
     """
-    output = checked_output(output, where)
+    output = checked_output(output, where, force=force or dry_run)
     if errors and STDIN in where:
         raise click.UsageError("--errors reads all rows again, and those of standard input come only once.")
     if size is not None:
@@ -359,7 +354,7 @@ def _finish(output: str, run: Run, numbers: dict[str, Any], new: str | None, how
     texts = ",".join(column["column"] for column in numbers["columns"] if column["kind"].split(",")[0] == "text")
     if texts:
         option = f"--exclude {shlex.quote(texts)}"
-        click.echo(f"Words of {texts} were learned from. If they only name the rows, leave them out: {option}")
+        say(f"Words of {texts} were learned from. If they only name the rows, leave them out: {option}")
 
 
 def write_predictions_beside(
@@ -392,7 +387,7 @@ def _choose_size(model: CoresetLearner, scored: ScoredRows, eps: float, seed: in
     goal, _ = model.planned(scored.training.n_rows, scored.training.n_features)
     size, why = choose_size(scored.training, goal, None, eps=eps, promise="fit", seed=seed, earlier=earlier)
     model.coreset_size = size
-    click.echo(f"{size:,} rows are kept, {why}.", err=True)
+    say(f"{size:,} rows are kept, {why}.", err=True)
     return why
 
 

@@ -1,4 +1,4 @@
-"""The command ``tithe``, and what its commands share: errors in the words of options, tables, progress, signals."""
+"""The command ``tithe``, and what its commands share: errors in the words of options, progress, signals."""
 
 from __future__ import annotations
 
@@ -7,14 +7,18 @@ import shlex
 import signal
 import sys
 import threading
+import time
+import traceback
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NoReturn, Self, TextIO
 
 import click
 
+from tithe.cli.screen import print_table, process_begun, say, screen, screen_options, time_waited, wrapped
 from tithe.core.progress import Progress
 from tithe.core.registry import names, resolve
 from tithe.core.version import __version__
@@ -65,29 +69,51 @@ def cli() -> None:
     \b
     Example:
       tithe build rows.parquet -k 20 -m 5000 -o coreset.parquet
+
+    \b
+    Names are completed by bash after this line (zsh and fish: zsh_source, fish_source):
+      eval "$(_TITHE_COMPLETE=bash_source tithe)"
     """
 
 
+@dataclass(frozen=True)
+class Invocation:
+    """The arguments of a command, and when it was given."""
+
+    arguments: list[str]
+    begun: float
+
+
+INTERRUPTED = 130  # what a shell expects of a command that Ctrl-C has stopped
+
+
 def main(arguments: list[str] | None = None) -> None:
-    """Run the command line: 0 done, 2 the caller's mistake, 1 anything else."""
+    """Run the command line: 0 done, 2 the caller's mistake, 130 stopped, 1 anything else."""
+    given = sys.argv[1:] if arguments is None else arguments
+    begun = process_begun() if arguments is None else time.time()
     try:
-        args = sys.argv[1:] if arguments is None else arguments
-        cli.main(args=args, prog_name="tithe", standalone_mode=False, obj=args)
+        cli.main(args=given, prog_name="tithe", standalone_mode=False, obj=Invocation(given, begun))
     except click.ClickException as error:
-        error.show()
-        sys.exit(2)
+        _fail(
+            error.format_message(),
+            2,
+            error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else "",
+        )
     except (click.Abort, KeyboardInterrupt):
-        click.echo("Stopped.", err=True)
-        sys.exit(1)
+        _fail("Stopped.", INTERRUPTED)
     except Stopped as stopped:
-        click.echo(str(stopped), err=True)
-        sys.exit(1)
+        _fail(str(stopped), INTERRUPTED)
     except _CALLERS_MISTAKES as error:
-        click.echo(f"tithe: {error}", err=True)
-        sys.exit(2)
+        _fail(str(error), 2)
     except OSError as error:
-        click.echo(f"tithe: {error}", err=True)
-        sys.exit(1)
+        _fail(str(error), 1)
+
+
+def _fail(message: str, code: int, command: str = "") -> NoReturn:
+    click.echo(wrapped(f"tithe: {message}"), err=True)
+    if command:
+        click.echo(f"Options: {command} --help", err=True)
+    sys.exit(code)
 
 
 # -- what commands say, and how they stop -------------------------------------------------------
@@ -99,15 +125,57 @@ _BARE = r"(?![\w='(.]|\.\w)"
 
 
 class Command(click.Command):
-    """A command whose errors and warnings name its options."""
+    """A command whose errors and warnings name its options, and whose help has them in groups."""
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        return [*super().get_params(ctx), *screen_options()]
 
     def invoke(self, ctx: click.Context) -> Any:
         _refuse_urls(ctx)
-        with _warnings_in_options(ctx):
+        now = screen()
+        with warnings.catch_warnings(), now.speaking(lambda errors: _warn_in_options(ctx, errors)):
             try:
                 return super().invoke(ctx)
-            except ValueError as error:
-                raise ValueError(in_options(str(error), ctx)) from error
+            except Exception as error:
+                if now.verbose:
+                    traceback.print_exc()
+                if isinstance(error, ValueError):
+                    raise ValueError(in_options(str(error), ctx)) from error
+                raise
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The options in groups, those of the command itself first."""
+        records: dict[str, list[tuple[str, str]]] = {"Options": [], **{name: [] for name in _GROUPS}}
+        for param in self.get_params(ctx):
+            record = param.get_help_record(ctx)
+            if record is not None:
+                group = next((name for name, members in _GROUPS.items() if param.name in members), "Options")
+                records[group].append(record)
+        for group, listed in records.items():
+            if listed:
+                with formatter.section(group):
+                    formatter.write_dl(listed)
+
+
+_GROUPS: dict[str, tuple[str, ...]] = {
+    "Data": (
+        *("format", "header", "delimiter", "n_features", "bad_rows", "limits", "test", "holdout", "new", "data"),
+        *("schema_from", "pilot_from"),
+    ),
+    "Columns": (
+        *("target", "weight", "row_id", "columns", "exclude", "scale", "impute", "categories", "dates", "na", "strict"),
+        *("many_classes", "classes", "class_weight"),
+    ),
+    "Size": (
+        *("size", "eps", "delta", "promise", "sizes", "construction", "construction_parameters", "constructions"),
+        *("calibrate", "theorems", "features", "rows", "n_kept", "total_sensitivity", "reference_factor"),
+    ),
+    "Engine": (
+        *("seed", "jobs", "engine", "scheduler", "checkpoint", "checkpoint_every", "resume", "dry_run", "memory"),
+        "full_seconds",
+    ),
+    "Output": ("output", "force", "keep_rows", "check", "proba", "as_json", "quiet", "verbose", "help"),
+}
 
 
 def _refuse_urls(ctx: click.Context) -> None:
@@ -120,16 +188,13 @@ def _refuse_urls(ctx: click.Context) -> None:
             )
 
 
-@contextmanager
-def _warnings_in_options(ctx: click.Context) -> Iterator[None]:
+def _warn_in_options(ctx: click.Context, errors: TextIO) -> None:
     """Print warnings as one line each, without the place in the code."""
 
     def show(message: Warning | str, *details: Any, **more: Any) -> None:
-        click.echo(f"tithe: {in_options(str(message), ctx)}", err=True)
+        click.echo(wrapped(f"tithe: {in_options(str(message), ctx)}"), file=errors)
 
-    with warnings.catch_warnings():
-        warnings.showwarning = show
-        yield
+    warnings.showwarning = show
 
 
 def in_options(message: str, ctx: click.Context | None = None) -> str:
@@ -170,7 +235,8 @@ class Stopped(Exception):
 
 def command_line(*more: str) -> str:
     """The command as it was given, with the options ``more`` added."""
-    arguments = list(click.get_current_context().find_root().obj or ())
+    root = click.get_current_context().find_root().obj
+    arguments = [] if root is None else root.arguments
     return shlex.join(["tithe", *arguments, *(option for option in more if option not in arguments)])
 
 
@@ -187,7 +253,7 @@ def resume_hint(checkpoint: str) -> Iterator[None]:
         raise
     except OSError:
         if _is_kept(checkpoint):
-            click.echo(f"The state is in {checkpoint}. Go on with: {command_line('--resume')}", err=True)
+            say(f"The state is in {checkpoint}. Go on with: {command_line('--resume')}", err=True)
         raise
 
 
@@ -213,28 +279,6 @@ def quiet_about_names() -> Iterator[None]:
         yield
 
 
-def print_table(title: str, columns: list[str], rows: list[list[str]], *, is_text: bool = False) -> None:
-    """A table, the first column to the left and the others to the right, or all to the left if they are text."""
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    def plain(text: str) -> Text:
-        """Text from a file is shown as it is: no markup, no control characters."""
-        return Text("".join(c if c.isprintable() else "?" for c in text))
-
-    table = Table(title=plain(title), title_justify="left", box=box.SIMPLE_HEAD)
-    for i, column in enumerate(columns):
-        table.add_column(column, justify="left" if i == 0 or is_text else "right", overflow="fold")
-    for row in rows:
-        table.add_row(*map(plain, row))
-    console = Console()
-    if not console.is_terminal:  # a pipe or file has no width of its own
-        console = Console(width=120)
-    console.print(table)
-
-
 def coreset_facts(coreset: Any) -> list[list[str]]:
     """The rows of a table about a coreset."""
     return [
@@ -252,18 +296,23 @@ def print_worth(coreset: Any) -> None:
         return
     from tithe.meta.boosting import worth_in_words
 
-    click.echo(f"By the gradients of a pilot, {worth_in_words(worth)}.")
+    say(f"By the gradients of a pilot, {worth_in_words(worth)}.")
 
 
 def print_run(output: str, run: Run, numbers: dict[str, Any]) -> None:
     """What a run has written into a folder; ``numbers`` are those of ``results.json``."""
-    print_table(output, ["", ""], [list(fact) for fact in run.all_facts()])
+    facts = {**dict(run.all_facts()), "time": time_waited(run.seconds, "learning and scoring")}
+    now = screen()
+    if now.as_json:
+        now.found |= {"output": output, **numbers}
+        return
+    print_table(output, ["", ""], [list(fact) for fact in facts.items()])
     for in_short, text in run.sentences:
-        click.echo(in_options(f"{in_short} {text}".strip()))
+        say(in_options(f"{in_short} {text}".strip()))
     _print_tables(table for table in run.tables if table.on_terminal)
     # what was done to each column is on the page, and in tithe inspect
     print_result_tables({**run.shown(numbers), "columns": []}, most=_MAX_ROWS)
-    click.echo(f"Report: {Path(output) / 'report.html'}")
+    say(f"Report: {Path(output) / 'report.html'}")
 
 
 def print_result_tables(results: Mapping[str, Any], *, most: int) -> None:
@@ -276,11 +325,11 @@ def print_result_tables(results: Mapping[str, Any], *, most: int) -> None:
 def _print_tables(tables: Iterable[ResultTable]) -> None:
     for table in tables:
         if len(table.columns) > _MAX_COLUMNS:
-            click.echo(f"{table.title} of {len(table.columns) - 1} classes: see the report.")
+            say(f"{table.title} of {len(table.columns) - 1} classes: see the report.")
             continue
         print_table(table.title, table.columns, table.rows, is_text=table.is_text)
         if table.note:
-            click.echo(table.note)
+            say(table.note)
 
 
 @contextmanager
@@ -328,7 +377,7 @@ class Stop:
         if not self._working:
             raise KeyboardInterrupt
         if self._stop_requested:
-            sys.exit(1)  # not KeyboardInterrupt, on which a state would be written
+            sys.exit(INTERRUPTED)  # not KeyboardInterrupt, on which a state would be written
         self._stop_requested = True
 
     @contextmanager

@@ -9,8 +9,9 @@ from typing import Any
 
 import click
 
-from tithe.cli.main import Command, coreset_facts, print_result_tables, print_table, print_worth
+from tithe.cli.main import Command, coreset_facts, print_result_tables, print_worth
 from tithe.cli.options import SIZE, construction_options, seed_option
+from tithe.cli.screen import STDOUT, print_table, say, written
 from tithe.cli.sources import check_coreset_name, on_this_machine
 
 _NOTES = ("construction", "totals", "calibrated_to")
@@ -18,7 +19,7 @@ _NOTES = ("construction", "totals", "calibrated_to")
 
 @click.command(cls=Command)
 @click.argument("files", metavar="FILE...", nargs=-1, required=True, type=click.Path(dir_okay=False))
-@click.option("-o", "--output", type=click.Path(dir_okay=False), required=True, help="Parquet or .csv file to write.")
+@click.option("-o", "--output", type=click.Path(dir_okay=False), required=True, help="Parquet or .csv file; -: CSV.")
 @click.option("-m", "--size", type=SIZE, help="Rows to keep, or a fraction of those of all sites. [default: all kept]")
 @construction_options
 @click.option("--allow-repeated", is_flag=True, help="Accept the same coreset twice; its rows then count twice.")
@@ -44,7 +45,7 @@ def merge(  # type: ignore[no-untyped-def]
     from tithe.storage.coresets import free_names, load_schema, save_coreset, saved_feature_names
 
     check_coreset_name(output)
-    for file in files:
+    for file in files if output != STDOUT else ():
         check_output(output, beside=file)
     coreset = merge_coresets(
         files,
@@ -55,7 +56,8 @@ def merge(  # type: ignore[no-untyped-def]
         random_state=seed,
     )
     names = free_names(saved_feature_names(files[0]) or [])
-    save_coreset(coreset, output, feature_names=names, schema=load_schema(files[0]))
+    with written(output) as place:
+        save_coreset(coreset, place, feature_names=names, schema=load_schema(files[0]))
     notes = [[name.replace("_", " "), str(note)] for name, note in coreset.provenance.items() if name in _NOTES]
     print_table(output, ["", ""], coreset_facts(coreset) + notes)
     print_sites(coreset)
@@ -151,7 +153,7 @@ def _inspect_model(file: str, title: str) -> None:
     print_result_tables(summary, most=_MAX_ROWS)
     _print_columns(table_schema(model))
     if isinstance(model, Described) and model.certificate_ is not None:
-        click.echo(str(model.certificate_))
+        say(str(model.certificate_))
 
 
 def _print_columns(schema: Any) -> None:

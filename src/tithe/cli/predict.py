@@ -8,8 +8,9 @@ from typing import Any
 
 import click
 
-from tithe.cli.main import Command, Stop, all_or_nothing, print_table, quiet_about_names
+from tithe.cli.main import Command, Stop, all_or_nothing, quiet_about_names
 from tithe.cli.options import jobs_option
+from tithe.cli.screen import STDOUT, print_table, written
 from tithe.cli.sources import (
     TABLE_ENDINGS,
     TABLE_FORMATS,
@@ -29,7 +30,7 @@ from tithe.rows.uses import Watch, announce_unlike
 @click.command(cls=Command)
 @click.argument("model", type=click.Path(dir_okay=False))
 @click.argument("where", metavar="SOURCE...", nargs=-1, required=True)
-@click.option("-o", "--output", type=click.Path(dir_okay=False), required=True, help="Parquet or .csv file to write.")
+@click.option("-o", "--output", type=click.Path(dir_okay=False), required=True, help="Parquet or .csv file; -: CSV.")
 @click.option("--proba", is_flag=True, help="Add the probability of every class or component.")
 @source_options
 @jobs_option
@@ -49,15 +50,16 @@ def predict(model, where, how, output, proba, jobs):  # type: ignore[no-untyped-
     """
     from tithe.fit.results import table_schema
 
-    if Path(output).suffix.lower() not in TABLE_ENDINGS:
+    if output != STDOUT and Path(output).suffix.lower() not in TABLE_ENDINGS:
         raise click.UsageError(f"{output!r}: predictions are written as .parquet or .csv.")
     from sklearn.base import TransformerMixin
 
     from tithe.core.files import check_output
     from tithe.storage.models import load_model
 
-    check_output(output)
-    check_apart(output, where)
+    if output != STDOUT:
+        check_output(output)
+        check_apart(output, where)
     with on_this_machine(model) as path:
         fitted = load_model(path)
     if not _predicts(fitted) and not isinstance(fitted, TransformerMixin):
@@ -70,8 +72,8 @@ def predict(model, where, how, output, proba, jobs):  # type: ignore[no-untyped-
         refuse_given(
             ("scale", "impute", "dates", "na"), "the model was fitted on numbers as they are, without a schema"
         )
-    with all_or_nothing() as stop:
-        rows = write_predictions(output, fitted, where, how, stop, proba=proba, jobs=jobs)
+    with written(output) as place, all_or_nothing() as stop:
+        rows = write_predictions(place, fitted, where, how, stop, proba=proba, jobs=jobs)
     print_table(output, ["", ""], [*rows, ["model", type(fitted).__name__]])
 
 

@@ -7,10 +7,11 @@ from typing import Any
 
 import click
 
-from tithe.cli.main import Command, all_or_nothing, print_table
+from tithe.cli.main import Command, all_or_nothing
 from tithe.cli.merge import print_scorer
 from tithe.cli.options import seed_option
 from tithe.cli.predict import table_writer
+from tithe.cli.screen import print_table, say
 from tithe.cli.sources import (
     TABLE_ENDINGS,
     TABLE_FORMATS,
@@ -73,7 +74,7 @@ def score(where, how, file, output, size, seed):  # type: ignore[no-untyped-def]
     print_table(output, ["", ""], [["rows", f"{n_rows:,}"], *kept])
     print_scorer(coreset, names)
     if drift is not None:
-        click.echo(drift, err=True)
+        say(drift, err=True)
 
 
 def _write(

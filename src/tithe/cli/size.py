@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tithe.cli.main import print_table
 from tithe.cli.options import POSITIVE, SHARE, ObjectiveCommand, promise_option, seed_option
+from tithe.cli.screen import print_table, say
 from tithe.cli.sources import source_options
 from tithe.core.progress import Checkpoint, bytes_text, memory, seconds_text
 from tithe.core.registry import resolve
@@ -57,16 +57,16 @@ def earlier_run(checkpoint: str, resume: bool) -> tuple[int, int | None]:
         raise NotADirectoryError(f"{checkpoint!r} is a file; a checkpoint is a folder.")
     if not resume:
         if os.path.isdir(checkpoint):
-            click.echo(f"Starting anew; --resume would have gone on from {checkpoint}.", err=True)
+            say(f"Starting anew; --resume would have gone on from {checkpoint}.", err=True)
         return 0, None
     state = load_state(checkpoint, missing_ok=True)
     if state is None:
-        click.echo(f"There is no checkpoint in {checkpoint}: starting from the beginning.", err=True)
+        say(f"There is no checkpoint in {checkpoint}: starting from the beginning.", err=True)
         return 0, None
     is_build = state.about.get("kind") == "build"  # that of anything else is refused later
     plan, _, tree = state.state if is_build else (None, None, None)
     n_rows = tree.n_seen if tree is not None else 0
-    click.echo(f"Going on from {checkpoint}, after {n_rows:,} rows.", err=True)
+    say(f"Going on from {checkpoint}, after {n_rows:,} rows.", err=True)
     return n_rows, None if plan is None else plan.size
 
 
@@ -192,18 +192,19 @@ def _one_leaf(source: Source, plan: Plan) -> tuple[float, float, int, str | None
     type=click.FloatRange(min=1.0),
     help="For dictionary: those that cost at least 1 / NUMBER of the reference. [default: 1 / EPS]",
 )
+@click.option("--theorems", is_flag=True, help="Sizes by theorems as well. Without --data they are all there is.")
 @click.option("--data", metavar="SOURCE", help="Measure on a sample of this file, folder or pattern (the pilot rule).")
 @source_options
 @seed_option
 def size(  # type: ignore[no-untyped-def]
-    objective, eps, delta, promise, features, rows, n_kept, queries, total_sensitivity, reference_factor, data, how,
-    seed, **parameters,
+    objective, eps, delta, promise, features, rows, n_kept, queries, total_sensitivity, reference_factor, theorems,
+    data, how, seed, **parameters,
 ):  # fmt: skip
     """Rows for a relative error EPS with probability 1 - DELTA.
 
-    With --data trial coresets are measured: by default what a fit on them loses. Formulas of theorems are for the costs
-    of all solutions, and cautious by orders of magnitude. They are for clusterings, logistic regression, margins and
-    dictionaries.
+    With --data trial coresets are measured: by default what a fit on them loses. Formulas of theorems, with --theorems
+    or without --data, are for the costs of all solutions, and cautious by orders of magnitude. They are for
+    clusterings, logistic regression, margins and dictionaries.
 
     \b
     Example:
@@ -215,15 +216,17 @@ def size(  # type: ignore[no-untyped-def]
     from tithe.theory import sizes
 
     goal = resolve("objective", objective)(**parameters)
-    theorems, measured = sizes.known_theorems(goal), sizes.needs_total_sensitivity(goal)
-    if data is None and not theorems:
+    known, measured = sizes.known_theorems(goal), sizes.needs_total_sensitivity(goal)
+    if data is None and not known:
         raise click.UsageError(f"For {goal.name} the size is measured: give files with --data.")
     if total_sensitivity is not None and not measured:
         raise click.UsageError(f"--total-sensitivity is for logistic and margin, not for {goal.name}.")
-    if reference_factor is not None and not any("reference_factor" in theorem for theorem in theorems):
+    if reference_factor is not None and not any("reference_factor" in theorem for theorem in known):
         raise click.UsageError(f"--reference-factor is for no theorem about {goal.name}.")
     if data is None and measured and total_sensitivity is None:
         raise click.UsageError(f"For {goal.name} give files with --data, or a number with --total-sensitivity.")
+    # other options that only theorems read ask for them as well
+    theorems = theorems or data is None or n_kept is not None or reference_factor is not None or queries is not None
     table, is_estimate = [], False
     if data is not None:
         how.check_target([data], goal.target)
@@ -233,20 +236,20 @@ def size(  # type: ignore[no-untyped-def]
         proposed, limit = propose_size(source, objective=goal, eps=eps, promise=promise, random_state=seed)
         table.append([f"{proposed:,}", "pilot rule", limit_text(limit, promise)])
         features = source.n_features
-        if measured and total_sensitivity is None:
+        if theorems and measured and total_sensitivity is None:
             total_sensitivity = sizes.measured_total_sensitivity(source, objective=goal, random_state=seed)
             is_estimate = source.n_rows is None or source.n_rows > sizes.SAMPLE_ROWS
-        elif not measured:
+        elif theorems and not measured:
             rows = sizes.rows_of_equal_weight(source) if how["weight"] is not None else source.n_rows or rows
     if features is None:
         raise click.UsageError("Give the number of columns with --features, or files with --data.")
     terms = {"n_features": features, "n_rows": rows, "total_sensitivity": total_sensitivity}
     if reference_factor is not None:
-        theorems = [{**t, "reference_factor": reference_factor} if "reference_factor" in t else t for t in theorems]
+        known = [{**t, "reference_factor": reference_factor} if "reference_factor" in t else t for t in known]
     if queries is not None:
-        theorems += [{**theorem, "queries": queries} for theorem in theorems if theorem["queries"] == "one"]
+        known += [{**theorem, "queries": queries} for theorem in known if theorem["queries"] == "one"]
     assumptions: dict[str, None] = {}  # each once, in their order
-    for theorem in theorems:
+    for theorem in known if theorems else ():
         row, assumption = _theorem_row(goal, eps, delta, {**terms, **theorem}, n_kept, is_estimate=is_estimate)
         table.append(row)
         assumptions |= {f"Sizes are proved if {assumption}.": None} if assumption else {}
@@ -256,11 +259,12 @@ def size(  # type: ignore[no-untyped-def]
         f"{objective}, {about}eps = {eps}, delta = {delta}", columns, [[*row, ""][: len(columns)] for row in table]
     )
     if data is not None:
-        click.echo(f"Take {table[0][0]}, which is measured. Theorems hold for all solutions and the worst rows.")
+        worst = " Theorems hold for all solutions and the worst rows." if theorems else ""
+        say(f"Take {table[0][0]}, which is measured.{worst}")
     for assumption in assumptions:
-        click.echo(assumption)
+        say(assumption)
     if promise == "costs" or data is None:
-        click.echo(
+        say(
             f"If no solution has a larger relative error than {eps:g}, the best one on the coreset costs at most "
             f"{(1.0 + eps) / (1.0 - eps):.4g} times the smallest cost."
         )

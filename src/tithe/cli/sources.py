@@ -13,6 +13,7 @@ from typing import Any
 
 import click
 
+from tithe.cli.screen import say
 from tithe.core.params import Target
 from tithe.rows.uses import CATEGORIES, DATES, IMPUTATIONS, SCALES
 
@@ -107,9 +108,9 @@ def _say_uses(uses: Sequence[Any]) -> None:
     """What becomes of each column, on standard error; those that lose something are warned of as well."""
     from tithe.rows.uses import uses_as_text
 
-    click.echo(uses_as_text(uses[:_MOST_USES]), err=True)
+    say(uses_as_text(uses[:_MOST_USES]), err=True)
     if len(uses) > _MOST_USES:
-        click.echo(f"... and {len(uses) - _MOST_USES:,} columns more.", err=True)
+        say(f"... and {len(uses) - _MOST_USES:,} columns more.", err=True)
 
 
 def refuse_given(options: Sequence[str], why: str) -> None:
@@ -275,15 +276,30 @@ def check_coreset_name(output: str) -> None:
         raise click.UsageError(f"{output!r}: coresets are written as .parquet or .csv.")
 
 
-def checked_output(output: str, where: Sequence[str]) -> str:
-    """The name of the folder to write; refused, before anything is read, if it cannot be written or is read from."""
+force_option = click.option("--force", is_flag=True, help="Write into a folder that holds results already.")
+_RESULTS = ("results.json", "report.html", "model.tithe")  # files by which a folder of results is known
+
+
+def checked_output(output: str, where: Sequence[str], *, force: bool = True) -> str:
+    """The name of the folder to write; refused, before anything is read, if it cannot be written or is read from.
+
+    One with results is refused too, unless it is forced.
+    """
     folder = Path(output)
+    if output == STDIN:
+        raise click.UsageError("-o - is for rows: this command writes a folder, so name one.")
     if folder.is_file():
         raise NotADirectoryError(f"{output!r} is a file; a folder is needed.")
     if not folder.parent.is_dir():
         raise FileNotFoundError(f"There is no folder {str(folder.parent)!r} to write {folder.name!r} into.")
-    with tempfile.TemporaryFile(dir=folder if folder.is_dir() else folder.parent):
-        pass
+    try:
+        with tempfile.TemporaryFile(dir=folder if folder.is_dir() else folder.parent):
+            pass
+    except OSError as error:
+        raise type(error)(f"{output!r} cannot be written: {error.strerror}.") from error
+    held = [name for name in _RESULTS if (folder / name).exists()]
+    if held and not force:
+        raise click.UsageError(f"{output!r} holds results already ({held[0]}): --force writes over them.")
     check_apart(str(folder), where)
     return str(folder)
 

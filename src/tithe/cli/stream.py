@@ -12,8 +12,9 @@ from typing import Any, Self
 
 import click
 
-from tithe.cli.main import Stop, Stopped, command_line, coreset_facts, print_table
+from tithe.cli.main import Stop, Stopped, command_line, coreset_facts
 from tithe.cli.options import ObjectiveCommand, construction_options, seed_option
+from tithe.cli.screen import print_table, say
 from tithe.cli.size import checkpoint_every_option, checkpoint_option
 from tithe.cli.sources import STDIN, SourceOptions, check_apart, check_coreset_name, refuse_other, source_options
 from tithe.core.progress import ProgressBar
@@ -86,7 +87,7 @@ def stream(where, how, output, checkpoint, checkpoint_every, write_every, resume
             forgets=deleted_ids is not None,
         )
         if deleted_ids is not None:
-            click.echo(f"{running.forget(deleted_ids):,} rows were forgotten.", err=True)
+            say(f"{running.forget(deleted_ids):,} rows were forgotten.", err=True)
             keeper.write()  # even if reading fails later, OUTPUT must not hold these rows
         stopped = source is not None and _take(source, keeper, stop, _Taken.of(source, where, how, running))
         stop.idle()
@@ -95,7 +96,7 @@ def stream(where, how, output, checkpoint, checkpoint_every, write_every, resume
         keeper.checkpoint()
         coreset = keeper.write()
     if coreset is None:
-        click.echo(
+        say(
             f"No row is left: {output} was removed. The state is in {checkpoint}; later rows are added with --resume.",
             err=True,
         )
@@ -181,11 +182,9 @@ class _Taken:
             return current
         earlier = cls(**noted)
         if earlier.files != known_files(files[: earlier.n_files]):
-            click.echo(
-                f"These files are others than before: all their rows follow the {current.first:,} so far.", err=True
-            )
+            say(f"These files are others than before: all their rows follow the {current.first:,} so far.", err=True)
             return current
-        click.echo(f"{earlier.n_rows:,} rows of these files are in already, and are skipped.", err=True)
+        say(f"{earlier.n_rows:,} rows of these files are in already, and are skipped.", err=True)
         n_leaves = earlier.n_leaves if earlier.layout == current.layout else 0
         return replace(current, first=earlier.first, n_rows=earlier.n_rows, n_leaves=n_leaves)
 
@@ -333,4 +332,4 @@ def _print_summary(
         how += f"It holds the rows up to number {n_rows:,}; give later ones, and only these, with --resume."
     if stopped:
         raise Stopped(f"Stopped; {how}")
-    click.echo(how[0].upper() + how[1:], err=True)
+    say(how[0].upper() + how[1:], err=True)

@@ -76,6 +76,7 @@ _BUILT_IN: dict[str, dict[str, str]] = {
         "score": "tithe.cli.score:score",
         "size": "tithe.cli.size:size",
         "stream": "tithe.cli.stream:stream",
+        "warm-up": "tithe.cli.warm_up:warm_up",
     },
     "fit": {},
     "report": {},

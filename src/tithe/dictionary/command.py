@@ -8,8 +8,9 @@ from typing import Any
 
 import click
 
-from tithe.cli.main import Command, print_table
+from tithe.cli.main import Command
 from tithe.cli.options import Value, seed_option
+from tithe.cli.screen import print_table, say
 from tithe.cli.sources import limit_option
 from tithe.core.params import OneOf, RealNumber
 from tithe.core.progress import ProgressBar, bytes_text, peak_memory, seconds_text
@@ -86,7 +87,7 @@ def denoise(source, output, sigma, patch, colours, atoms, size, step, clipped, r
             write_picture(show, Picture(pixels=atoms_picture(model.components_)))
     print_table(output, ["", ""], _about(model, picture.pixels, pixels, clean))
     for note in (*(f"{source}: {n}" for n in picture.notes), *(f"{output}: {n}" for n in notes)):
-        click.echo(f"Note: {note}.")
+        say(f"Note: {note}.")
 
 
 def _reference(path: str, noisy: Any, limits: Any) -> Any:

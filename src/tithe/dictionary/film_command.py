@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 import click
 import numpy as np
 
-from tithe.cli.main import Command, print_table
+from tithe.cli.main import Command
 from tithe.cli.options import seed_option
+from tithe.cli.screen import print_table, say
 from tithe.cli.sources import limit_option
 from tithe.core.progress import ProgressBar
 
@@ -64,7 +65,7 @@ def scenes(where, n_scenes, same, output, sheet, limits):  # type: ignore[no-unt
         [[_named(film, s.start), _named(film, s.stop - 1), str(s.scene)] for s in found.shots[:_MOST_SHOTS]],
     )
     if len(found.shots) > _MOST_SHOTS:
-        click.echo(f"... and {len(found.shots) - _MOST_SHOTS:,} shots more: -o FILE has all.")
+        say(f"... and {len(found.shots) - _MOST_SHOTS:,} shots more: -o FILE has all.")
     answer = {
         "frames": len(found.labels),
         "frames_per_second": film.rate,

@@ -14,7 +14,7 @@ import numpy as np
 from tithe.cli.fit import ScoredRows, usual_share, write_predictions_beside
 from tithe.cli.main import Command, all_or_nothing, print_run, quiet_about_names
 from tithe.cli.options import jobs_option, parameter_options, seed_option, size_option
-from tithe.cli.sources import SourceOptions, checked_output, names_of_rows, source_options
+from tithe.cli.sources import SourceOptions, checked_output, force_option, names_of_rows, source_options
 from tithe.core.contracts import Source
 from tithe.core.data import Array, Block, concat
 from tithe.core.seeding import key_of, uniform_of
@@ -35,6 +35,7 @@ _links_option = click.option(
 @click.command("odm-semi", cls=Command)
 @click.argument("where", metavar="SOURCE...", nargs=-1, required=True)
 @click.option("-o", "--output", type=click.Path(file_okay=False), required=True, help="Folder to write.")
+@force_option
 @click.option("--unlabeled", metavar="VALUE", help="What the target of rows without a label holds, besides gaps.")
 @_links_option
 @size_option
@@ -49,7 +50,7 @@ _links_option = click.option(
 @seed_option
 @jobs_option
 def fit_partly_labeled(  # type: ignore[no-untyped-def]
-    where, how, output, unlabeled, links, size, holdout, test, new, seed, jobs, **parameters
+    where, how, output, force, unlabeled, links, size, holdout, test, new, seed, jobs, **parameters
 ):
     """A margin machine that also learns from rows with a gap in the target, where that helps.
 
@@ -60,7 +61,7 @@ def fit_partly_labeled(  # type: ignore[no-untyped-def]
     Example:
       tithe fit odm-semi rows.csv --target y --links pairs.csv -o result
     """
-    output = checked_output(output, where)
+    output = checked_output(output, where, force=force)
     linked = Links.read(links)
     for path in (new, test):
         if path is not None:
@@ -103,6 +104,7 @@ fit_partly_labeled.params[:0] = parameter_options(SemiSupervisedODMClassifier)
 @click.command("odm-clustering", cls=Command)
 @click.argument("where", metavar="SOURCE...", nargs=-1, required=True)
 @click.option("-o", "--output", type=click.Path(file_okay=False), required=True, help="Folder to write.")
+@force_option
 @click.option("-k", "--clusters", type=click.IntRange(min=2), default=2)
 @click.option(
     "--balance",
@@ -114,7 +116,14 @@ fit_partly_labeled.params[:0] = parameter_options(SemiSupervisedODMClassifier)
 @source_options
 @seed_option
 def fit_clusters(
-    where: Sequence[str], how: SourceOptions, output: str, clusters: int, balance: float, links: str | None, seed: int
+    where: Sequence[str],
+    how: SourceOptions,
+    output: str,
+    force: bool,
+    clusters: int,
+    balance: float,
+    links: str | None,
+    seed: int,
 ) -> None:
     """Clusters of any shape, by margins, with a proved bound.
 
@@ -125,7 +134,7 @@ def fit_clusters(
     Example:
       tithe fit odm-clustering rows.parquet -k 2 --links pairs.csv -o clusters
     """
-    output = checked_output(output, where)
+    output = checked_output(output, where, force=force)
     linked = Links.read(links)
     start = perf_counter()
     with all_or_nothing(), quiet_about_names():

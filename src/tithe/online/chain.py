@@ -513,7 +513,7 @@ class Chain(Storable):
             self.jump_ratios, rate, eta, o["n_samples"],
         )  # fmt: skip
         look_at_all(self.past.arrays, self.centers, self.state)
-        return float(accepted) / o["n_samples"]
+        return float(accepted / o["n_samples"])
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -13,6 +13,7 @@ import click
 
 from tithe.cli.main import Command, Stop, Stopped, command_line, print_run
 from tithe.cli.options import seed_option
+from tithe.cli.screen import say
 from tithe.cli.sources import SourceOptions, checked_output, refuse_other, source_options
 from tithe.core.progress import LINE_SECONDS
 
@@ -188,7 +189,7 @@ class View:
         about = f"{n_rows:,} rows, {model.n_clusters_} clusters, loss {recent:.4g}, {speed:,.0f} rows/s"
         if self._live is None:
             self._last_line = now
-            click.echo(about, err=True)
+            say(about, err=True)
             return
         from rich.text import Text
 

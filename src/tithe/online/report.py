@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -10,9 +11,8 @@ from tithe.clustering.objective import KMeansObjective
 from tithe.core.data import Array
 from tithe.core.seeding import rng_for
 from tithe.online.paco import PACO
-from tithe.online.plot import k_over_time
-from tithe.plot.axes import COLOURS, as_png, bare, drawn, new_axes
 from tithe.report.run import MODEL, Run
+from tithe.report.svg import DIM, Figure, Scale, around
 from tithe.storage.models import model_bytes
 
 _REGRET = "Regret over the stream"
@@ -83,18 +83,17 @@ def hindsight(model: PACO) -> Array | None:
     return np.asarray(cumulative[np.searchsorted(past.row_ids()[order], model.history_["row"])])
 
 
-def _figures(history: dict[str, Array], best: Array | None) -> dict[str, bytes]:
+def _figures(history: dict[str, Array], best: Array | None) -> dict[str, str]:
     """By caption: the number of clusters over the stream, and the regret, or the loss where no regret is known."""
-    figure, axis = new_axes(5.4, 3.0)
-    if best is None:
-        caption = "Loss over the stream"
-        axis.plot(history["row"], history["cumulative_loss"], color=COLOURS[3], linewidth=1.2)
-        axis.set_ylabel("cumulative loss")
-    else:
-        caption = _REGRET
-        axis.plot(history["row"], history["cumulative_loss"] - best, color=COLOURS[3], linewidth=1.2)
-        axis.set_ylabel("loss above that in hindsight")
-        axis.axhline(0.0, color=COLOURS[0], linewidth=0.8)
-    axis.set_xlabel("rows")
-    bare(axis)
-    return {"Clusters over the stream": drawn(k_over_time, history, height=3.0), caption: as_png(figure)}
+    rows, k = history["row"].tolist(), history["k"].tolist()
+    along = Scale(0.0, rows[-1])
+    clusters = Figure(along, Scale(0.0, max(k) + 1.0), "rows", "clusters", height=240.0)
+    steps = [0, *rows]  # a number holds from the row before to its own
+    clusters.line([row for pair in pairwise(steps) for row in pair], [n for n in k for _ in range(2)])
+    loss = history["cumulative_loss"] - (0.0 if best is None else best)
+    label = "cumulative loss" if best is None else "loss above that in hindsight"
+    losses = Figure(along, around([0.0], loss.tolist()), "rows", label, height=240.0)
+    losses.line([0.0, rows[-1]], [0.0, 0.0], DIM)
+    losses.line(rows, loss.tolist())
+    caption = "Loss over the stream" if best is None else _REGRET
+    return {"Clusters over the stream": clusters.svg(), caption: losses.svg()}

@@ -9,7 +9,7 @@ from sklearn.metrics import average_precision_score, f1_score, roc_auc_score
 
 from tithe.certify.certificate import share_of_all
 from tithe.core.data import Array
-from tithe.plot.axes import COLOURS, as_png, bare, legend_above, new_axes
+from tithe.report.svg import DIM, Figure, Scale
 from tithe.report.tables import ResultTable, number
 
 RARE = 0.2  # share of the rows from which on a class is no rare event
@@ -127,34 +127,27 @@ def threshold_table(event: dict[str, Any]) -> ResultTable:
     )
 
 
-def event_figures(event: dict[str, Any]) -> dict[str, tuple[bytes, str]]:
+def event_figures(event: dict[str, Any]) -> dict[str, tuple[str, str]]:
     """By caption: the ROC and the precision-recall curve, each with a note on how to read it."""
     curve, share, label = event["curve"], event["share"], event["label"]
-    roc = _curve([0.0, *curve["false_alarms"]], [0.0, *curve["recall"]], [0, 1], [0, 1])
-    roc[1].set_xlabel("false alarms, share of the other rows")
-    roc[1].set_ylabel(f"{label} found (recall)")
-    precision = _curve(curve["recall"], curve["precision"], [0, 1], [share, share])
-    precision[1].set_xlabel(f"{label} found (recall)")
-    precision[1].set_ylabel("alarms that are right (precision)")
+    found = f"{label} found (recall)"
+    false_alarms, recall = [0.0, *curve["false_alarms"]], [0.0, *curve["recall"]]
     return {
         f"How many of {label} are found, at which share of false alarms? (ROC, rows held out)": (
-            as_png(roc[0]),
+            _curve(false_alarms, recall, (0.0, 1.0), "false alarms, share of the other rows", found),
             f"Each point is a threshold. {share_of_all(share)} of the rows are {label}: where that is little, a small "
             "share of false alarms may still be most of the alarms, which the next figure shows.",
         ),
         f"How many alarms of {label} are right? (precision and recall, rows held out)": (
-            as_png(precision[0]),
+            _curve(curve["recall"], curve["precision"], (share, share), found, "alarms that are right (precision)"),
             f"Each point is a threshold. Alarms at random are right for {share_of_all(share)}: the dashed line.",
         ),
     }
 
 
-def _curve(x: list[float], y: list[float], x_random: list[float], y_random: list[float]) -> tuple[Any, Any]:
-    figure, axis = new_axes(4.6, 3.6)
-    axis.plot(x_random, y_random, color=COLOURS[0], linewidth=1.0, linestyle="--", label="at random")
-    axis.plot(x, y, color=COLOURS[3], label="this model")
-    axis.set_xlim(0.0, 1.0)
-    axis.set_ylim(0.0, 1.02)
-    bare(axis)
-    legend_above(axis, columns=2)
-    return figure, axis
+def _curve(x: list[float], y: list[float], random: tuple[float, float], x_label: str, y_label: str) -> str:
+    shares = Scale(0.0, 1.0, percent=True)
+    figure = Figure(shares, shares, x_label, y_label, height=380.0)
+    figure.line([0.0, 1.0], random, DIM, label="at random", dashed=True)
+    figure.line(x, y, label="this model")
+    return figure.svg()

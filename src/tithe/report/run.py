@@ -21,11 +21,10 @@ from tithe.core.progress import bytes_text, peak_memory, seconds_text
 from tithe.core.registry import names, resolve
 from tithe.core.version import __version__
 from tithe.fit.base import CoresetLearner, Described, with_classes
-from tithe.fit.results import BarChart, known_names, table_schema
+from tithe.fit.results import known_names, table_schema
 from tithe.meta.estimator import CoresetEstimator
-from tithe.plot import weights
-from tithe.plot.axes import COLOURS, GREY, as_png, bare, drawn, new_axes, plain
 from tithe.report.scores import HeldOut, error_figures, error_tables, held_out_scores
+from tithe.report.svg import histogram, named_bars
 from tithe.report.tables import ResultTable, described_columns, result_tables
 from tithe.storage.coresets import free_names, write_coreset
 from tithe.storage.models import model_bytes
@@ -33,6 +32,7 @@ from tithe.storage.models import model_bytes
 MAX_TABLE_ROWS = 50  # of a page; results.json has more
 MODEL, NUMBERS, PAGE = "model.tithe", "results.json", "report.html"
 Content = bytes | str | Callable[[Path], object] | None
+Picture = bytes | str  # a PNG, or SVG
 
 
 class LearnerReport:
@@ -45,8 +45,8 @@ class LearnerReport:
         """Scores on rows that were not learned from, in one pass; ``rows`` says in words which these are."""
         return held_out_scores(model, data, rows)
 
-    def figures(self, model: Any) -> dict[str, bytes]:
-        """PNGs by caption."""
+    def figures(self, model: Any) -> Mapping[str, Picture]:
+        """PNGs, or texts of SVG, by caption."""
         return {}
 
 
@@ -73,7 +73,7 @@ class Run:
     model_file: bytes | None  # None if the model cannot be saved
     results: dict[str, Any] = field(default_factory=dict)  # of results.json, besides what it has of every run
     tables: list[ResultTable] = field(default_factory=list)  # of the page, before those of the model
-    figures: dict[str, bytes] = field(default_factory=dict)  # PNGs by caption, before those of the model
+    figures: Mapping[str, Picture] = field(default_factory=dict)  # by caption, before those of the model
     notes: dict[str, str] = field(default_factory=dict)  # how to read a figure, by caption
     others: dict[str, Content] = field(default_factory=dict)  # other files of the folder
     without_table: tuple[str, ...] = ()  # entries of the results that are not shown as a table
@@ -111,7 +111,10 @@ class Run:
 
     def page(self, numbers: dict[str, Any]) -> str:
         """The page in HTML; ``numbers`` are those of ``results.json``."""
-        charts = {chart.title: bars(chart) for chart in self.model.charts()}
+        charts = {
+            chart.title: named_bars(chart.labels, [*map(float, chart.values)], chart.axis)
+            for chart in self.model.charts()
+        }
         return render(
             "run.html",
             run=self,
@@ -163,27 +166,34 @@ def write_folder(folder: str | Path, contents: Mapping[str, Content]) -> None:
             (folder / name).unlink(missing_ok=True)
 
 
-def render(template: str, *, figures: dict[str, bytes], **values: Any) -> str:
+def render(template: str, *, figures: Mapping[str, Picture], **values: Any) -> str:
     """A page that works offline: figures, by caption, are part of it."""
     from jinja2 import Environment, PackageLoader, select_autoescape
 
     pages = Environment(loader=PackageLoader("tithe", "report"), autoescape=select_autoescape())
-    images = {caption: base64.b64encode(png).decode() for caption, png in figures.items()}
+    images = {caption: _in_page(picture, caption) for caption, picture in figures.items()}
     return pages.get_template(template).render(figures=images, version=__version__, **values)
 
 
-def bars(chart: BarChart) -> bytes:
-    """A bar for each label, from the top."""
-    figure, axis = new_axes(5.6, 0.8 + 0.26 * len(chart.labels))
-    shown = [name if len(name) <= 40 else f"{name[:37]}..." for name in chart.labels]
-    axis.barh(range(len(shown)), chart.values, color=COLOURS[3])
-    axis.set_yticks(range(len(shown)), [plain(name) for name in shown])
-    axis.invert_yaxis()
-    axis.set_xlabel(plain(chart.axis))
-    axis.axvline(0.0, color=GREY, linewidth=0.8)
-    bare(axis, "top", "right", "left")
-    axis.tick_params(axis="y", length=0)
-    return as_png(figure)
+def _in_page(picture: Picture, caption: str) -> Any:
+    from markupsafe import Markup, escape
+
+    if isinstance(picture, str):
+        return Markup(picture.replace("<svg ", f'<svg class="chart" aria-label="{escape(caption)}" ', 1))
+    source = base64.b64encode(picture).decode()
+    return Markup(f'<img class="chart" alt="{escape(caption)}" src="data:image/png;base64,{source}">')
+
+
+_WEIGHT_BINS = 40
+
+
+def weights_histogram(coreset: Coreset) -> str:
+    """How many kept rows stand for how many rows each."""
+    values = coreset.weights()
+    edges = np.geomspace(values.min(), max(values.max(), values.min() * 1.001), _WEIGHT_BINS + 1)
+    edges[0], edges[-1] = min(edges[0], values.min()), max(edges[-1], values.max())  # they are rounded
+    counts = np.histogram(values, edges)[0]
+    return histogram(edges.tolist(), counts.tolist(), "rows that a kept row stands for", "kept rows")
 
 
 def _as_plain(value: Any) -> Any:
@@ -240,7 +250,7 @@ def coreset_run(
         tables=error_tables(details),
         figures={
             **{caption: picture for caption, (picture, _) in errors.items()},
-            "Weights of the coreset": drawn(weights, coreset, height=2.6),
+            "Weights of the coreset": weights_histogram(coreset),
             **report_of(learner).figures(model),
         },
         notes={caption: note for caption, (_, note) in errors.items()},

@@ -15,7 +15,6 @@ from tithe.clustering.mixture import CoresetGaussianMixture
 from tithe.core.data import Array, Block, weighted_quantiles
 from tithe.core.labels import commonest_class
 from tithe.core.passes import DataPass
-from tithe.plot.axes import COLOURS, as_png, bare, legend_above, new_axes
 from tithe.report.events import (
     chances_on_average,
     event_details,
@@ -25,6 +24,7 @@ from tithe.report.events import (
     rarer_class,
     threshold_table,
 )
+from tithe.report.svg import DIM, Figure, Scale, around
 from tithe.report.tables import ResultTable
 
 MAX_CONFUSED_CLASSES = 20  # a larger matrix cannot be read
@@ -269,7 +269,7 @@ def _confusion_note(confused: dict[str, Any]) -> str:
     )
 
 
-def error_figures(details: dict[str, Any]) -> dict[str, tuple[bytes, str]]:
+def error_figures(details: dict[str, Any]) -> dict[str, tuple[str, str]]:
     """By caption: reliability of the chances, or residuals, each with a note on how to read it."""
     figures = event_figures(details["event"]) if "curve" in details.get("event", {}) else {}
     if details.get("reliability"):
@@ -288,28 +288,21 @@ def error_figures(details: dict[str, Any]) -> dict[str, tuple[bytes, str]]:
     return figures
 
 
-def _reliability_figure(groups: list[dict[str, float]]) -> bytes:
-    figure, axis = new_axes(4.6, 3.6)
-    axis.plot([0, 1], [0, 1], color=COLOURS[0], linewidth=1.0, linestyle="--", label="a perfect forecast")
+def _reliability_figure(groups: list[dict[str, float]]) -> str:
     predicted, observed = ([group[name] for group in groups] for name in ("predicted", "observed"))
-    axis.plot(predicted, observed, marker="o", color=COLOURS[3], label="this model")
-    axis.set_xlabel("predicted chance")
-    axis.set_ylabel("share of rows where it happened")
-    bare(axis)
-    legend_above(axis, columns=2)
-    return as_png(figure)
+    chances = Scale(0.0, 1.0, percent=True)
+    figure = Figure(chances, chances, "predicted chance", "share of rows where it happened", height=380.0)
+    figure.line([0.0, 1.0], [0.0, 1.0], DIM, label="a perfect forecast", dashed=True)
+    figure.line(predicted, observed, label="this model", marked=True)
+    return figure.svg()
 
 
-def _residual_figure(groups: list[dict[str, Any]]) -> bytes:
-    figure, axis = new_axes(5.2, 3.2)
+def _residual_figure(groups: list[dict[str, Any]]) -> str:
     predicted = [group["predicted"] for group in groups]
     curve = {level: [group["residuals"][f"{level:g}"] for group in groups] for level in _BAND}
-    axis.fill_between(predicted, curve[0.05], curve[0.95], color=COLOURS[2], alpha=0.3, label="nine of ten rows")
-    axis.fill_between(predicted, curve[0.25], curve[0.75], color=COLOURS[2], alpha=0.6, label="half of the rows")
-    axis.plot(predicted, curve[0.5], color=COLOURS[3], marker="o", label="median")
-    axis.axhline(0.0, color=COLOURS[0], linewidth=0.8)
-    axis.set_xlabel("prediction")
-    axis.set_ylabel("true value less prediction")
-    bare(axis)
-    legend_above(axis, columns=3)
-    return as_png(figure)
+    figure = Figure(around(predicted), around([0.0], *curve.values()), "prediction", "true value less prediction")
+    figure.band(predicted, curve[0.05], curve[0.95], 0.3, "nine of ten rows")
+    figure.band(predicted, curve[0.25], curve[0.75], 0.6, "half of the rows")
+    figure.line([figure.x.low, figure.x.high], [0.0, 0.0], DIM)
+    figure.line(predicted, curve[0.5], label="median", marked=True)
+    return figure.svg()
