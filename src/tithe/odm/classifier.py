@@ -31,6 +31,7 @@ from tithe.odm.base import (
     warn_of_gap,
 )
 from tithe.odm.kernels.two_classes import margin_gap
+from tithe.odm.solvers.kernel_classes import KernelMulticlassDual
 from tithe.odm.solvers.kernel_matrix import (
     Gram,
     NotAKernelError,
@@ -38,7 +39,7 @@ from tithe.odm.solvers.kernel_matrix import (
     training_kernel,
     training_matrix,
 )
-from tithe.odm.solvers.many_classes import KernelMulticlassDual, solve_many_classes
+from tithe.odm.solvers.many_classes import solve_many_classes
 from tithe.odm.solvers.partition import PartitionSolver
 from tithe.odm.solvers.path import check_memory, held_out, kernel_product
 from tithe.odm.solvers.two_classes import Dual, KernelSolution, solve_two_classes
@@ -263,11 +264,9 @@ class ODMClassifier(KernelMachine, ClassifierMixin, Described, BaseEstimator):
     ) -> KernelSolution:
         n_classes, mu, theta = len(self.classes_), float(self.mu), float(self.theta)
         label = codes.astype(np.int64)
-        dual = KernelMulticlassDual(gram=gram, label=label, cost=cost, n_classes=n_classes, mu=mu, theta=theta)
+        dual = KernelMulticlassDual(gram=gram, label=label, cost=cost, n_classes=n_classes, mu=mu, theta=theta, rng=rng)
         tol = self._inner_tol(len(codes) * n_classes)
-        solved = solve_many_classes(
-            dual, nonconvex=self.nonconvex, tol=tol, asked_tol=self.tol, max_iter=self.max_iter, rng=rng
-        )
+        solved = solve_many_classes(dual, nonconvex=self.nonconvex, tol=tol, asked_tol=self.tol, max_iter=self.max_iter)
         machine: dict[str, Any] = {"coefficients": dual.value.T, "scores": dual.scores(), "function": gram.function}
         return KernelSolution(**machine, **asdict(solved))
 

@@ -29,6 +29,7 @@ from tithe.meta.search.evaluate import cv_results
 from tithe.meta.search.folds import splits_of
 from tithe.odm.base import KernelRows, class_numbers, labelled_rows, margins_of, row_costs
 from tithe.odm.classifier import ODMClassifier
+from tithe.odm.solvers.kernel_classes import KernelMulticlassDual
 from tithe.odm.solvers.kernel_matrix import (
     KERNELS_WITH_GAMMA,
     GivenKernel,
@@ -36,7 +37,7 @@ from tithe.odm.solvers.kernel_matrix import (
     gamma_for,
     training_matrix,
 )
-from tithe.odm.solvers.many_classes import KernelMulticlassDual, solve_many_classes
+from tithe.odm.solvers.many_classes import solve_many_classes
 from tithe.odm.solvers.path import check_memory, held_out
 from tithe.odm.solvers.two_classes import Dual, solve_two_classes
 
@@ -430,7 +431,9 @@ class HeldOutRows:
         if len(self.classes) == 2:
             dual = self._two(kernel, train, cost, candidate, starts, fold)
             return np.asarray(across @ (dual.sign * dual.gamma) + dual.intercept)
+        options = self._options()
         many = KernelMulticlassDual(
+            rng=options.pop("rng"),
             gram=Gram(GivenKernel(matrix=kernel), train, cache_bytes=kernel.nbytes),
             label=self.codes[train].astype(np.int64),
             cost=cost,
@@ -438,7 +441,6 @@ class HeldOutRows:
             mu=candidate.mu,
             theta=candidate.theta,
         )
-        options = self._options()
         solve_many_classes(many, nonconvex=self.machine.nonconvex, asked_tol=options["tol"], **options)
         return np.asarray(across @ many.value)
 

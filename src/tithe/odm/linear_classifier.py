@@ -21,11 +21,8 @@ from tithe.odm.base import EXACT_TOL, MAX_EXACT_MULTIPLIERS, MarginDistribution,
 from tithe.odm.objective import MarginObjective
 from tithe.odm.solvers.linear_problem import LinearProblem, Solution
 from tithe.odm.solvers.linear_solvers import CoresetSVRG, Cover, CoverSolution, check_solver, solve
-from tithe.odm.solvers.many_classes import LinearMulticlassDual, solve_many_classes
 
 _CORESET_TOL_RATIO = 0.01  # tolerance of the fit on the coreset over that on all rows
-_STIFF_SWEEPS = 200  # sweeps that are tried on few rows although the problem is stiff
-_MIN_STIFFNESS = 5.0  # mean of C |x|^2 from which coordinate descent takes too many sweeps (measured)
 
 
 @dataclass(eq=False, repr=False)
@@ -72,7 +69,7 @@ class LinearODMClassifier(CoresetLinearClassifier, MarginMachine):
     nonconvex : {"cccp", "fixed_score"}
         For more than two classes: how the loss of margins above the band is made convex. "cccp" fixes each row's
         strongest rival class for a round and never raises the loss; "fixed_score" fixes the rival's score, as in the
-        paper. Both use coordinate descent on the dual; with a large lam, "cccp" uses descent on the loss instead.
+        paper. Both use Newton's method with multipliers.
     coreset_size : int, float, "auto" or None
         Rows to learn from, or a fraction of the rows. ``"auto"``: the largest of 10,000, 20 for each column, and one
         in 100 of the rows up to 50,000. If there are no more rows than this, all are used. None uses all rows of an
@@ -101,8 +98,8 @@ class LinearODMClassifier(CoresetLinearClassifier, MarginMachine):
     classes_ : array (K,)
     gap_ : float
         Upper bound of the loss on all rows, penalty included, minus the smallest loss: not relative. Infinity if the
-        rows of a coreset could be read only once. For more than two classes, that of the last convex problem, if
-        there was one; ``certificate_`` is about the true loss.
+        rows of a coreset could be read only once. For more than two classes, that of the last convex problem;
+        ``certificate_`` is about the true loss.
     certificate_ : Certificate or None
         The same bound in words; after a fit on a coreset, an estimate together with the bound. None if the rows could
         be read only once: see ``certify``.
@@ -222,7 +219,7 @@ class LinearODMClassifier(CoresetLinearClassifier, MarginMachine):
             places = np.flatnonzero(block.sample_weight)
             block = block.take(places)
         if len(self.classes_) > 2:
-            fit = self._fit_classes(objective, block, places, start, seed)
+            fit = self._fit_classes(objective, block, places, start)
         else:
             fit = self._fit_two(block, places, start, seed)
         certificate = None
@@ -264,57 +261,23 @@ class LinearODMClassifier(CoresetLinearClassifier, MarginMachine):
             more=more,
         )
 
-    def _fit_classes(
-        self, objective: MarginObjective, block: Block, places: Array, start: Array | None, seed: int
-    ) -> LinearFit:
-        """More than two classes, together, on rows that all have a positive weight.
-
-        The dual takes a few sweeps if C |x|^2 is small, and thousands if it is large: then the smoothed primal is
-        solved, after a few cheap sweeps where there are few rows, or no more than columns.
-        """
-        if self._free and self.nonconvex != "cccp":
-            raise ValueError(
-                "intercept_scaling=inf, a free intercept of many classes, needs nonconvex='cccp', "
-                f"got {self.nonconvex!r}."
-            )
+    def _fit_classes(self, objective: MarginObjective, block: Block, places: Array, start: Array | None) -> LinearFit:
+        """More than two classes, together, on rows that all have a positive weight."""
         tiny = len(block) * objective.n_classes <= MAX_EXACT_MULTIPLIERS
-        cost = row_costs(block.sample_weight, len(block), self.lam, self.theta)
-        assert block.y is not None
-        dual = LinearMulticlassDual(
-            X=block.X,
-            constant=objective.constant,
-            label=block.y.astype(np.int64),
-            cost=cost,
-            n_classes=objective.n_classes,
-            mu=float(self.mu),
-            theta=float(self.theta),
-        )
-        stiff = self.nonconvex == "cccp" and float(cost * cost @ dual.squares()) / cost.sum() > _MIN_STIFFNESS
-        if not self._free and (not stiff or tiny or len(block) <= block.n_features):
-            solved = solve_many_classes(
-                dual,
-                nonconvex=self.nonconvex,
-                tol=min(self.tol, EXACT_TOL) if tiny else self.tol,
-                asked_tol=self.tol,
-                max_iter=min(self.max_iter, _STIFF_SWEEPS) if stiff else self.max_iter,
-                rng=rng_for(seed, "solve"),
-            )
-            converged = solved.gap <= self.tol * solved.primal
-            if not stiff and not converged:
-                warn_of_gap(self, solved.gap, solved.primal, solved.n_iter)
-            if not stiff or converged:
-                params = dual.weights.copy()
-                params[:, -1] *= objective.constant
-                support = np.flatnonzero(dual.value.any(axis=1))
-                more = {
-                    "gap_": solved.gap,
-                    "support_": places[support],
-                    "dual_coef_": np.ascontiguousarray(dual.value[support].T),
-                }
-                return LinearFit(params=params, curve=solved.curve, n_iter=solved.n_iter, more=more)
-        params, n_passes = objective.minimise(block, init=start)
-        evaluation = objective.evaluate(block, params)
-        return LinearFit(params=params, curve=[evaluation.value], n_iter=n_passes, more={"gap_": evaluation.bound})
+        objective = replace(objective, tol=self.tol)
+        tol = min(self.tol, EXACT_TOL) if tiny else self.tol
+        solved, dual = objective.machine(block, start, nonconvex=self.nonconvex, tol=tol)
+        if solved.gap > self.tol * solved.primal:
+            warn_of_gap(self, solved.gap, solved.primal, solved.n_iter)
+        values, params = dual.coefficients(), objective.scaled(dual.weights)
+        support = np.flatnonzero(values.any(axis=1))
+        more = {
+            # multipliers of a free intercept are feasible but for the tolerance
+            "gap_": objective.evaluate(block, params).bound if self._free else solved.gap,
+            "support_": places[support],
+            "dual_coef_": np.ascontiguousarray(values[support].T),
+        }
+        return LinearFit(params=params, curve=solved.curve, n_iter=solved.n_iter, more=more)
 
     def _warn(self, solution: Solution) -> None:
         if not solution.converged:

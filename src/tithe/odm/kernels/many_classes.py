@@ -12,8 +12,6 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from tithe.odm.kernels.two_classes import add_row, plus_product
-
 Array = np.ndarray[Any, Any]
 
 _FAST = {"contract", "reassoc", "nsz"}
@@ -196,25 +194,91 @@ def descend_rows(matrix, places, numbers, label, rival, level, score, value, bet
             return
 
 
-@njit(cache=True, nogil=True, fastmath=_FAST)
-def descend_weights(rows, constant, order, label, rival, level, weights, value, beta, soft, stiff, low, high, square):
-    """One sweep over rows in ``order``: weights (K, d + 1) follow; ``constant`` is a last feature. value is (n, K)."""
-    n_classes, d = weights.shape[0], weights.shape[1] - 1
-    rest, change, alpha, shift, spare = np.empty((5, n_classes))
-    for k in range(len(order)):
-        i = order[k]
-        diag = square[i]
+@njit(cache=True, nogil=True)
+def smoothed_rows(score, pull, label, rival, level, cost, kappa, mu, low, high, alpha, beta, first, last):
+    """alpha (n, K) and beta (n,) of rows first to last at these scores; returns the sum of their smoothed losses.
+
+    The lower side is max over alpha of minus (sigma |alpha - pull|^2 / 2 + the dual loss + alpha . score), up to a
+    number, sigma = kappa / C: its alpha are the multipliers of a row at the scores less sigma times ``pull`` and with
+    sigma for k(x, x). The upper side is smooth by itself.
+    """
+    n_classes = score.shape[1]
+    shift, spare = np.empty(n_classes), np.empty(n_classes)
+    total = 0.0
+    for i in range(first, last):
+        y, soft = label[i], 1.0 / cost[i]
+        sigma = kappa * soft
+        strongest = -np.inf
         for c in range(n_classes):
-            rest[c] = plus_product(constant * weights[c, d], rows, i, weights[c]) - diag * value[i, c]
-        beta[i] = best_multipliers(
-            rest, label[i], rival[i], level[i], diag, soft[i], stiff[i], low, high, change, alpha, shift, spare
-        )
+            shift[c] = score[i, c] - sigma * pull[i, c]
+            if c != y:
+                shift[c] += low
+                strongest = max(strongest, shift[c])
+        if shift[y] >= strongest:
+            alpha[i] = 0.0
+        else:
+            _lower_side(shift, y, sigma, soft, alpha[i], spare)
+            total -= 0.5 * soft * alpha[i, y] ** 2
+            for c in range(n_classes):
+                total -= alpha[i, c] * (0.5 * sigma * alpha[i, c] + shift[c])
+        over = score[i, y] - (score[i, rival[i]] if rival[i] >= 0 else level[i]) - high
+        beta[i] = mu * cost[i] * over if over > 0.0 else 0.0
+        total += 0.5 * beta[i] * max(0.0, over)
+    return total
+
+
+@njit(cache=True, nogil=True)
+def smoothed_curves(change, rows, label, rival, alpha, beta, cost, kappa, mu, out):
+    """What a change of the scores (r, K) of some rows does to minus their coefficients: into ``out`` (r, K)."""
+    n_classes = change.shape[1]
+    for place in range(len(rows)):
+        i = rows[place]
+        y, sigma = label[i], kappa / cost[i]
         for c in range(n_classes):
-            step = change[c] - value[i, c]
-            if step != 0.0:
-                value[i, c] = change[c]
-                add_row(step, rows, i, weights[c])
-                weights[c, d] += step * constant
+            out[place, c] = 0.0
+        if alpha[i, y] > 0.0:
+            share = kappa / (1.0 + kappa)  # sigma / (sigma + 1 / C)
+            mean, count = share * change[place, y], share
+            for c in range(n_classes):
+                if c != y and alpha[i, c] < 0.0:
+                    mean += change[place, c]
+                    count += 1.0
+            mean /= count
+            total = 0.0
+            for c in range(n_classes):
+                if c != y and alpha[i, c] < 0.0:
+                    out[place, c] = (change[place, c] - mean) / sigma
+                    total += out[place, c]
+            out[place, y] = -total
+        if beta[i] > 0.0:
+            other = change[place, rival[i]] if rival[i] >= 0 else 0.0
+            curve = mu * cost[i] * (change[place, y] - other)
+            out[place, y] += curve
+            if rival[i] >= 0:
+                out[place, rival[i]] -= curve
+
+
+@njit(cache=True, nogil=True)
+def smoothed_diagonals(rows, label, rival, alpha, beta, cost, kappa, mu, out):
+    """The diagonals of what `smoothed_curves` multiplies by: into ``out`` (r, K)."""
+    n_classes = out.shape[1]
+    share = kappa / (1.0 + kappa)
+    for place in range(len(rows)):
+        i = rows[place]
+        y, sigma, count = label[i], kappa / cost[i], share
+        for c in range(n_classes):
+            out[place, c] = 0.0
+            if c != y and alpha[i, c] < 0.0:
+                count += 1.0
+        if alpha[i, y] > 0.0:
+            for c in range(n_classes):
+                if c != y and alpha[i, c] < 0.0:
+                    out[place, c] = (1.0 - 1.0 / count) / sigma
+            out[place, y] = (count - share) * share / (sigma * count)
+        if beta[i] > 0.0:
+            out[place, y] += mu * cost[i]
+            if rival[i] >= 0:
+                out[place, rival[i]] += mu * cost[i]
 
 
 @njit(cache=True, nogil=True)

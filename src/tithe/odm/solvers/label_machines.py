@@ -9,10 +9,11 @@ import numpy as np
 from scipy.linalg import LinAlgError, cho_factor, cho_solve, cholesky, solve_triangular
 
 from tithe.core.data import Array
+from tithe.odm.solvers.kernel_classes import KernelMulticlassDual
 from tithe.odm.solvers.kernel_matrix import GivenKernel, Gram, MarginLoss, kernel_not_psd_error
 from tithe.odm.solvers.linear_problem import LinearProblem
 from tithe.odm.solvers.linear_solvers import newton
-from tithe.odm.solvers.many_classes import KernelMulticlassDual, solve_many_classes
+from tithe.odm.solvers.many_classes import solve_many_classes
 from tithe.odm.solvers.two_classes import Dual, newton_step, solve_two_classes
 
 _MAX_NEWTON_STEPS = 30  # after which coordinate descent is used too
@@ -189,9 +190,8 @@ class ManyProblem(MarginLoss):
             n_classes=self.n_classes,
             mu=self.mu,
             theta=self.theta,
+            rng=np.random.default_rng(0),  # the same labels must have the same value whenever they are tried
+            patient=False,
         )
-        rng = np.random.default_rng(0)  # the same labels must have the same value whenever they are tried
-        solve_many_classes(
-            dual, nonconvex="cccp", tol=self.tol, asked_tol=self.tol, max_iter=_MAX_CLASS_ROUNDS, rng=rng, patient=False
-        )
+        solve_many_classes(dual, nonconvex="cccp", tol=self.tol, asked_tol=self.tol, max_iter=_MAX_CLASS_ROUNDS)
         return dual
