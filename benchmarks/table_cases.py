@@ -94,7 +94,7 @@ def _gap(frame: pd.DataFrame) -> list[Case]:
         lambda rows: tabular_pipeline(LogisticRegression(max_iter=1000)).fit(rows, y),
     ]
     told = [_warns(lambda fit=fit: fit(gap), "carat") for fit in fits]
-    return [_case("5", "one gap among numbers is named, not encoded in silence", *told)]
+    return [_case("5", "one gap among numbers is refused or named", *told)]
 
 
 def _names(frame: pd.DataFrame, y: Any, by_hand: Pipeline) -> list[Case]:
