@@ -431,3 +431,27 @@ def test_sparse_coefficients_predict_and_are_saved(n_classes, tmp_path) -> None:
         np.testing.assert_allclose(model.decision_function(X.toarray()), decisions["rows"], atol=1e-12)
         assert model.summary()["coefficients"] and model.charts()
     np.testing.assert_array_equal(model.densify().coef_, dense)
+
+
+@pytest.mark.parametrize("spread", [1e-3, 1e-4])
+def test_an_excess_is_right_where_two_columns_are_nearly_the_same(spread: float) -> None:
+    """The curvature of few rows is taken in double precision where single precision does not tell a direction."""
+    rng = np.random.default_rng(0)
+    Z = np.column_stack([rng.normal(size=(20_000, 3)), np.ones(20_000)])
+    y = Z[:, 0] + 0.5 * Z[:, 2] + rng.logistic(size=len(Z)) > 0
+    turn = np.eye(4)
+    turn[1, 2], turn[2, 2] = 1.0, spread  # the same scores from columns of which two are nearly the same
+    model = CoresetLogisticRegression(C=1e9, tol=1e-6, random_state=0).fit((Z @ turn)[:, :3], y)
+    theta, inverse = np.append(model.coef_[0], model.intercept_), np.linalg.inv(turn)
+    penalty = inverse.T @ np.diag([1e-9, 1e-9, 1e-9, 0.0]) @ inverse
+
+    def loss(u: np.ndarray) -> float:
+        return float(np.logaddexp(0.0, np.where(y, -1.0, 1.0) * (Z @ u)).sum() + 0.5 * u @ penalty @ u)
+
+    best = np.zeros(4)
+    for _ in range(20):
+        chance = 1.0 / (1.0 + np.exp(-Z @ best))
+        curvature = (Z * (chance * (1.0 - chance))[:, None]).T @ Z + penalty
+        best -= np.linalg.solve(curvature, Z.T @ (chance - y) + penalty @ best)
+    excess = loss(turn @ theta) / loss(best) - 1.0
+    assert model.certificate_.relative_excess == pytest.approx(excess, rel=0.1, abs=1e-12)

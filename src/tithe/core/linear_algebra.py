@@ -17,7 +17,7 @@ MAX_COORDINATES = 1000  # coordinates beyond which a curvature is kept in blocks
 _CHUNK_ROWS = 16_384
 _GRAM_ROWS = 2048  # multiplied at a time: their products stay in the cache
 _MAX_CHUNKS = 8  # runs of rows that a curvature is added up in
-_EXACT_WORK = 20_000_000  # products up to which all are taken in double precision
+EXACT_WORK = 20_000_000  # products up to which all are taken in double precision
 _LEFT_OUT = 1e-3  # of the mean curvature of a score, that rows may have and yet be left out
 _DENSE_SHARE = 0.1  # share of stored entries from which sparse rows are better multiplied as dense ones
 
@@ -116,9 +116,9 @@ def curvature_blocks(
         return None
     is_full = k * size <= MAX_COORDINATES
     sparse_rows = sparse.issparse(block.X) and block.X.nnz <= _DENSE_SHARE * len(block) * block.n_features
-    if not exact and k == 1 and (sparse_rows or curvature_cost(block, 1) > _EXACT_WORK):
+    if not exact and k == 1 and (sparse_rows or curvature_cost(block, 1) > EXACT_WORK):
         return weighted_gram(block.X, np.ascontiguousarray(second[:, 0]), centre)[None]
-    if not exact and k > 2 and is_full and curvature_cost(block, k) > _EXACT_WORK:
+    if not exact and k > 2 and is_full and curvature_cost(block, k) > EXACT_WORK:
         return _of_differences(block, second, cross, centre)[None]
     pairs = [(a, b) for a in range(k) for b in (range(a, k) if is_full else (a,))]
     # one margin: runs of rows side by side; more: pairs of margins. Sums never depend on the number of threads

@@ -15,7 +15,7 @@ from tithe.certify.descent import Descent, Metric
 from tithe.certify.gap import ConvexObjective, LazyCurvature, SumsT
 from tithe.core.data import Array, Block, Moments, Rng, Survey
 from tithe.core.labels import LabelledObjective, count_codes
-from tithe.core.linear_algebra import curvature_blocks, curvature_cost, effective_support
+from tithe.core.linear_algebra import EXACT_WORK, curvature_blocks, curvature_cost, effective_support
 from tithe.core.parallel import column_means, single_blas_thread
 from tithe.core.params import WholeNumber, check_value
 from tithe.core.state_checks import Floats, Optional
@@ -30,6 +30,7 @@ _MAX_NEWTON_COORDINATES = 250  # up to which computing the curvature in every ro
 _ROUNDS_OF_RENEWAL = (3, 12, 48)  # rounds after which a more expensive curvature is computed again
 _CURVATURE_WORK = 10_000_000_000  # products that a curvature may cost
 _CHUNK_ROWS = 4096
+_WEAK_PIVOT = 1e-4  # below it, the error of products in single precision may be more than a thousandth of a pivot
 _FEW_ROWS, _MAX_DRIFT_OF_FEW = 10.0, 0.5  # effective rows with the curvature along a step, and how much it may change
 N_DRIFT_SUMS = 9  # numbers that tell how much a curvature changes along a step
 
@@ -435,7 +436,7 @@ class LinearModelObjective(ConvexObjective[SumsT], Generic[SumsT]):
         unit = self.unit(block.total_weight if total_weight is None else total_weight)
 
         def take() -> Array | None:
-            hessian = self._whole_curvature(block, params, centre, swept)
+            hessian = self._whole_curvature(block, params, centre, self._sharpened(block, swept, unit))
             return None if hessian is None else unit * hessian
 
         return self._sums_of(swept.sums), LazyCurvature(take, is_known=swept.gram is not None)
@@ -448,6 +449,17 @@ class LinearModelObjective(ConvexObjective[SumsT], Generic[SumsT]):
         gram = gram and not sparse.issparse(block.X) and block.n_features <= MAX_FUSED
         what: Any = {"weight": block.sample_weight, "bends": True, "gram": gram, "centre": centre}
         return sweep(block.X, known[0], params[0], known[1], **what)
+
+    def _sharpened(self, block: Block, swept: Swept, unit: float) -> Swept:
+        """Without its curvature if some direction has so little that products in single precision do not tell it.
+
+        The curvature is then taken anew, in double precision where that costs little.
+        """
+        if swept.gram is None or curvature_cost(block, 1) > EXACT_WORK:
+            return swept
+        coefficient, intercept = self.penalty()
+        hessian = unit * swept.gram + np.diag(np.append(np.full(block.n_features, coefficient), intercept))
+        return replace(swept, gram=None) if _least_pivot(hessian) < _WEAK_PIVOT else swept
 
     def _whole_curvature(self, block: Block, params: Array, centre: Array | None, swept: Swept) -> Array | None:
         """The second derivative of the losses, from a sweep at these parameters."""
@@ -540,6 +552,18 @@ class LabelledLinearObjective(LabelledObjective, LinearModelObjective[SumsT]):
         """Class numbers in place of labels."""
         coded = Block(X=block.X, y=self.codes(block), sample_weight=block.sample_weight)
         return replace(self, classes=tuple(range(self.n_classes))), coded
+
+
+def _least_pivot(matrix: Array) -> float:
+    """The smallest pivot of a matrix whose diagonal is scaled to 1: near 0 if it is nearly singular."""
+    diagonal = np.diag(matrix)
+    known = diagonal > 0.0
+    scale = 1.0 / np.sqrt(diagonal[known])
+    try:
+        factor = np.linalg.cholesky(matrix[np.ix_(known, known)] * np.outer(scale, scale))
+    except np.linalg.LinAlgError:
+        return 0.0
+    return float(np.square(np.diag(factor)).min(initial=1.0))
 
 
 def signed(X: Any, sign: Array, last: float) -> Any:
