@@ -23,7 +23,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import av
 import numpy as np
 from PIL import Image
 from sklearn.metrics import adjusted_rand_score
@@ -103,6 +102,8 @@ def noisy(picture: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 
 def write(path: Path, frames: Iterator[tuple[int, np.ndarray]]) -> np.ndarray:
     """Write the frames as a video, and return the scene of each."""
+    import av
+
     labels = []
     with av.open(str(path), "w") as container:
         stream = container.add_stream("mpeg4", rate=RATE)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +12,8 @@ from pyarrow import fs
 
 from tithe import Block
 from tithe.rows import stores
+
+os.environ.pop("COLUMNS", None)  # commands under test print to no terminal, whatever runs the tests
 
 
 @pytest.fixture

@@ -30,6 +30,7 @@ GUARDED = {"objective", "goal", "construction", "source", "model", "learner", "e
 
 # estimators of other libraries, which users pass in: what they can do is found out by asking
 FOREIGN = {
+    "odm/plot.py:margins_of": "not every classifier has a decision_function",
     "cli/predict.py:predict": "available_if hides predict_proba; columns have names where the fit knew them",
     "meta/estimator.py:CoresetEstimator.__sklearn_tags__": "an estimator that was not checked yet",
     "cli/fit.py:ScoredRows.certificate": "available_if hides score",

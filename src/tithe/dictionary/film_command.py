@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-import numpy as np
 
 from tithe.cli.main import Command
 from tithe.cli.options import seed_option
@@ -109,7 +109,7 @@ def keyframes(where, n, size, nonzero, output, sheet, limits, seed):  # type: ig
             for number, weight in zip(found.numbers, found.weights, strict=True)
         ],
     )
-    psnr = [None if error == 0.0 else float(10.0 * np.log10(255.0**2 / error)) for error in errors]
+    psnr = [None if error == 0.0 else float(10.0 * math.log10(255.0**2 / error)) for error in errors]
     ways = ["each frame as its key frame", f"each frame made from up to {nonzero} key frames"]
     table = [[way, "no error" if p is None else f"{p:.2f} dB"] for way, p in zip(ways, psnr, strict=True)]
     print_table(f"all frames of {film.shape[1]} x {film.shape[0]}, in grey", ["", "PSNR"], table)

@@ -50,8 +50,8 @@ class Posterior:
     >>> X = rng.normal(size=(50_000, 3))
     >>> y = X @ [1.0, -2.0, 0.5] + rng.logistic(size=50_000) > 0
     >>> found = CoresetLogisticRegression(coreset_size=2000, random_state=0).fit(X, y).posterior(n_samples=500)
-    >>> found.mean.round(1), found.deviation.round(2)
-    (array([[ 1. , -2. ,  0.5,  0. ]]), array([[0.01, 0.02, 0.01, 0.01]]))
+    >>> found.mean.round(1)[0, :3], found.deviation.round(2)
+    (array([ 1. , -2. ,  0.5]), array([[0.01, 0.02, 0.01, 0.01]]))
     """
 
     mode: Array
