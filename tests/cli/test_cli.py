@@ -66,6 +66,7 @@ def test_build_for_margin_distributions(rows, tmp_path, capsys, construction: st
     assert set(coreset.y) == {"up", "down"} and coreset.provenance["objective"] == "margin"
 
 
+@pytest.mark.slow
 def test_size_for_margin_distributions(rows, capsys) -> None:
     command = ["size", "--objective", "margin", "--target", "label", "--weight", "w", "--eps", "0.3"]
     assert run(*command, "--data", rows) == 0

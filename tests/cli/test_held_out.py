@@ -115,6 +115,7 @@ def test_few_rows_are_all_learned_from_after_the_scores(tmp_path, capsys) -> Non
     assert "fitted again, to all rows" in (tmp_path / "out" / "report.html").read_text()
 
 
+@pytest.mark.slow
 def test_the_size_of_a_fit_is_chosen_for_an_error(folder, tmp_path, capsys) -> None:
     command = ["fit", "logistic", folder, "--target", "label", "--polish", 0, "-o", tmp_path / "out"]
     kept = []

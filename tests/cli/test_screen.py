@@ -113,7 +113,9 @@ def test_what_cannot_be_written_is_named_as_it_was_given(place, tmp_path, capsys
     assert str(tmp_path / "closed") in read and "tmp1234" not in read
 
 
-@pytest.mark.parametrize("name", ["predict", "build", "merge"])
+@pytest.mark.parametrize(
+    "name", ["build", *(pytest.param(name, marks=pytest.mark.slow) for name in ("predict", "merge"))]
+)
 def test_rows_on_standard_output_are_csv(place, tmp_path, name) -> None:
     known = {"data": place / "data", "model": place / "model", "site": place / "site.parquet", "new": tmp_path}
     command = [str(part).format(**known) for part in COMMANDS[name]]

@@ -29,7 +29,7 @@ def blobs() -> np.ndarray:
     return np.concatenate([c + rng.normal(scale=0.05, size=(1500, 3)) for c in centers])
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", [*range(3), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(3, 8))])
 def test_planted_clusters_are_counted(seed: int) -> None:
     X, k = planted(seed, n=3000, most=12)
     result = choose_k(X, coreset_size=1500, random_state=seed)
@@ -46,14 +46,14 @@ def test_planted_clusters_are_counted_in_nine_of_ten() -> None:
     assert right >= 36
 
 
-@pytest.mark.parametrize("objective", ["kmeans", "kmedian"])
+@pytest.mark.parametrize("objective", ["kmeans", pytest.param("kmedian", marks=pytest.mark.slow)])
 def test_six_blobs_are_six(objective: str) -> None:
     X = make_blobs(4000, centers=6, n_features=5, random_state=1)[0]
     for rows in (1e-6 * X + 1.0, sparse.csr_array(X)):
         assert choose_k(rows, objective=objective, coreset_size=500, random_state=0).k == 6
 
 
-@pytest.mark.parametrize("d", [1, 2, 20])
+@pytest.mark.parametrize("d", [1, 2, pytest.param(20, marks=pytest.mark.slow)])
 def test_one_cloud_is_one_cluster(d: int) -> None:
     rng = np.random.default_rng(d)
     for X in (rng.normal(size=(3000, d)), rng.random((3000, d))):

@@ -141,7 +141,7 @@ def test_names_of_columns(rows) -> None:
     assert not hasattr(model, "feature_names_in_") and model.n_features_in_ == 4
 
 
-@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize("known", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_choose_k(known: bool, rows) -> None:
     X = rows[0]
     one = choose_k(LeafSource.cut(X, at=[], known=known), coreset_size=500, max_clusters=8, random_state=0)

@@ -127,6 +127,7 @@ def test_no_certificate_of_500_problems_is_violated() -> None:
         assert np.mean(inside) >= 0.97
 
 
+@pytest.mark.slow
 def test_huber_gives_no_interval_where_few_rows_have_a_curvature() -> None:
     """With 8 rows and 4 columns, intervals missed the truth by up to eight orders of magnitude."""
     rng, objective, inside = np.random.default_rng(0), HuberObjective(tol=1e-14), []

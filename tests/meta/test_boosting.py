@@ -174,6 +174,7 @@ def test_what_is_refused_and_said(rows) -> None:
     assert worth_in_words(3.6).endswith("up to 4 random ones")
 
 
+@pytest.mark.slow
 def test_a_comparison_says_what_a_row_is_worth(rows) -> None:
     X, y = rows
     result = compare(X[:6000], y[:6000], objective="boosting", sizes=[0.1], n_repeats=2)

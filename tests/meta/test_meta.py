@@ -83,6 +83,7 @@ def test_new_rows_are_evidence_as_they_are(classes) -> None:
         CoresetEstimator(StandardScaler(), coreset_size=500).fit(X).certify(X)
 
 
+@pytest.mark.slow
 def test_interval_covers_on_training_data_with_a_rare_class() -> None:
     """The rows a draw leaves over are the easy ones; the rows set aside are not."""
     rng = np.random.default_rng(0)

@@ -62,6 +62,7 @@ def test_lines_leave_out_what_is_not_finite() -> None:
     assert "nan" not in figure.svg() and "inf" not in figure.svg()
 
 
+@pytest.mark.slow
 def test_a_report_needs_no_drawing_library() -> None:
     program = (
         "import sys, tempfile, numpy as np\n"

@@ -92,6 +92,7 @@ def test_leaves_of_long_rows_have_fewer(tmp_path, monkeypatch) -> None:
     assert all_rows(piped).X.ravel().tolist() == list(range(50))
 
 
+@pytest.mark.slow
 def test_very_many_columns(tmp_path) -> None:
     (tmp_path / "t.csv").write_text(",".join(f"c{i}" for i in range(3000)) + "\n" + ",".join(["1"] * 3000) + "\n")
     with pytest.raises(FileFormatError, match=r"t\.csv' names 3,000 columns; the limit is 2,999.*--limit columns="):

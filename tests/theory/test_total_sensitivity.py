@@ -114,6 +114,7 @@ def test_margin() -> None:
         assert 0.5 < (parts / value).max(axis=0).sum() <= used
 
 
+@pytest.mark.slow
 def test_three_classes() -> None:
     """The shares of rows in costs of three classes: the loss of logistic regression, and margins to the rival."""
     classes = (0, 1, 2)

@@ -9,7 +9,7 @@ from numba import njit
 from scipy import sparse
 
 from tithe.core.data import Array
-from tithe.core.parallel import add_parts, over_parts
+from tithe.core.parallel import add_parts, over_parts, to_compiled
 
 _FAST = {"contract", "reassoc", "nsz"}
 TILE = 256  # rows whose products are added in single precision: more would lose digits, and leave the cache
@@ -160,6 +160,7 @@ def weighted_gram(X: Any, weight: Array, centre: Array | None = None) -> Array:
     not centred. No bit depends on the number of threads.
     """
     n, d = X.shape
+    X, weight = to_compiled(X), to_compiled(weight)
     rows = max(_MIN_PART_ROWS, -(-n // _MAX_PARTS // TILE) * TILE)
     n_parts = max(1, -(-n // rows))
     grams = np.zeros((n_parts, d + 1, d + 1))

@@ -161,6 +161,25 @@ def _part_sums(X, weight, sums, first, last, rows):
                 sums[part, j] += u * X[i, j]
 
 
+class _Taken:
+    """The memory of an array, said to be writeable."""
+
+    def __init__(self, array: Array) -> None:
+        self.array = array
+        interface = dict(array.__array_interface__)
+        self.__array_interface__ = {**interface, "data": (interface["data"][0], False)}
+
+
+def to_compiled(array: Any) -> Any:
+    """The array for a compiled loop that only reads it: the loop is not compiled again for read-only arrays.
+
+    Memory maps and the arrays that other processes hand over are read-only.
+    """
+    if isinstance(array, np.ndarray) and not array.flags.writeable and array.size > 0:
+        return np.asarray(_Taken(array))
+    return array
+
+
 def column_sums(X: Any, weight: Array | None = None) -> Array:
     """Weighted column sums (d,) in float64. Not finite exactly when some entry is not, or the sum is too large."""
     n, d = X.shape

@@ -11,7 +11,7 @@ from scipy import sparse
 
 from tithe.core.data import Array
 from tithe.core.gram import STRIDE, TILE, add_gram, load_tile
-from tithe.core.parallel import add_parts, over_parts, part_rows, single_blas_thread
+from tithe.core.parallel import add_parts, over_parts, part_rows, single_blas_thread, to_compiled
 from tithe.core.passes import AddsUp
 
 BLOCK_ROWS = 4096
@@ -594,6 +594,7 @@ def sweep(
     ``gram`` are for dense rows; a gram is right to some 10^-8 of the roots of the diagonal entries beside each entry.
     """
     n, d = X.shape
+    X, y, weight = to_compiled(X), to_compiled(y), to_compiled(weight)
     n_more = 0 if loss.huber is None else 3
     rows = part_rows(n, 16 * (3 + n_more + d + 1) + 8 * (d + 1) * diagonal + 8 * (d + 1) ** 2 * gram)
     n_parts = -(-n // rows)
@@ -628,6 +629,7 @@ def sweep(
 def drift_sums(X: Any, y: Array, params: Array, step: Array, loss: Loss, *, weight: Array | None = None) -> Array:
     """See `LinearModelObjective.drift_sums`: (9,), for rows with one score; params and step (d + 1,)."""
     n, d = X.shape
+    X, y, weight = to_compiled(X), to_compiled(y), to_compiled(weight)
     rows = part_rows(n, 72)
     n_parts = -(-n // rows)
     sums = np.zeros((n_parts, 9))
