@@ -130,7 +130,7 @@ def test_the_time_is_what_was_waited(place, tmp_path, capsys) -> None:
     start = time.perf_counter()
     out, _ = said(place, tmp_path, "fit kmeans", capsys, "--json")
     waited = time.perf_counter() - start
-    assert 0.8 * waited - 0.2 <= json.loads(out)["seconds_waited"] <= waited
+    assert 0.8 * waited - 0.2 <= json.loads(out)["seconds_waited"] <= waited + 0.001  # it is rounded to milliseconds
 
 
 def test_help_has_groups_with_all_options_once() -> None:

@@ -60,6 +60,7 @@ def test_one_cloud_is_one_cluster(d: int) -> None:
         assert choose_k(X, coreset_size=1000, random_state=0).k == 1
 
 
+@pytest.mark.slow
 def test_long_clusters_are_not_cut_and_groups_of_groups_are_told_apart() -> None:
     rng = np.random.default_rng(0)
     long = rng.normal(size=(3000, 2)) * [5.0, 1.0] + [[0.0, 12.0]] * rng.integers(3, size=(3000, 1))

@@ -18,7 +18,11 @@ matplotlib.use("agg")
 NAMES = {"CONTRIBUTING.md": {"YourObjective": tithe.objectives.KMeansObjective}}  # that a page leaves to the reader
 
 
-@pytest.mark.parametrize("page", [page for page in pages() if any(b.language == "python" for b in code_blocks(page))])
+WITH_PYTHON = [page for page in pages() if any(block.language == "python" for block in code_blocks(page))]
+LONG = "docs/guide/trees.md"  # seconds of boosted trees
+
+
+@pytest.mark.parametrize("page", [pytest.param(p, marks=pytest.mark.slow) if p == LONG else p for p in WITH_PYTHON])
 def test_python_blocks_run(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {"__name__": "shown", **NAMES.get(page, {})}

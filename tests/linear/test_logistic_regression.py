@@ -50,6 +50,7 @@ def test_polished_fit_is_the_full_fit(n_classes: int, layout: str) -> None:
     assert model.n_passes_ <= 12 and len(model.sample_indices_) <= 1000
 
 
+@pytest.mark.slow
 def test_the_certificate_holds_on_two_hundred_problems() -> None:
     """After one round of polish: the bound is never violated, the estimate is within a factor of two nearly always."""
     rng = np.random.default_rng(7)

@@ -143,7 +143,7 @@ def test_models_are_saved_and_loaded(kind, tmp_path) -> None:
     assert loaded.certify(X, y, u) == model.certify(X, y, u)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["ridge", *(pytest.param(k, marks=pytest.mark.slow) for k in KINDS if k != "ridge")])
 def test_sparse_rows_frames_and_single_precision(kind) -> None:
     X, y, u = rows(kind)
     X = np.where(np.random.default_rng(1).random(X.shape) < 0.5, X, 0.0)

@@ -94,6 +94,7 @@ def _random_problem(rng: np.random.Generator, number: int) -> tuple[SingleScoreO
     return kind(alpha=alpha, fit_intercept=bool(number % 7), tol=1e-14), block
 
 
+@pytest.mark.slow
 def test_no_certificate_of_500_problems_is_violated() -> None:
     """Bounds hold always, exact ones to rounding, and estimates as often as they say."""
     rng = np.random.default_rng(1)

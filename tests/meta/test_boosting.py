@@ -103,6 +103,7 @@ def test_the_draw_is_unbiased(rows) -> None:
     np.testing.assert_array_less(np.abs(mean - [30_000, hard.sum(), y.sum()]), 4.0 * error)
 
 
+@pytest.mark.slow
 def test_gradients_have_less_variance_than_in_a_uniform_draw(rows) -> None:
     X, y = rows
     objective = BoostingObjective(classes=(0, 1))

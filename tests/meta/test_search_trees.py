@@ -74,6 +74,7 @@ def test_halving_fits_fewer_to_more_rows(rows) -> None:
         CoresetSearchCV(LGBMClassifier(**FAST), GRID, **{**options, "refit": lambda results: 0}).fit(X, y)
 
 
+@pytest.mark.slow
 def test_halving_ranks_trees_by_leaves_of_other_rows_or_warns(rows) -> None:
     X, y = rows
     options = {**OPTIONS, "coreset_size": 4000, "halving": 3}
