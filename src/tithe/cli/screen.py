@@ -66,7 +66,7 @@ def screen_options() -> list[click.Parameter]:
     texts = {
         ("--json", "as_json"): "Print one JSON object on standard output, in place of tables and sentences.",
         ("-q", "--quiet"): "Print warnings and errors only.",
-        ("-v", "--verbose"): "Say where the time went, and where in the code an error comes from.",
+        ("-v", "--verbose"): "Show where in the code an error comes from.",
     }
     return [
         click.Option([*names], is_flag=True, expose_value=False, callback=_set, help=text)
